@@ -360,7 +360,7 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
       const bool is_early = now < validity.from;
       reasons.push_back(absl::StrCat("the certificate in ", folder,
                                      is_early                ? " begins only at "
-                                     : validity.until <= now ? " has ended at "
+                                     : validity.until <= now ? " expired at "
                                                              : " ends within a minute, at ",
                                      UtcText(is_early ? validity.from : validity.until),
                                      ", and it is ", UtcText(now),
@@ -587,7 +587,7 @@ absl::Status CredentialRenewer::RenewOrEnrol() {
   if (absl::IsInvalidArgument(facts.status())) {
     why = std::string(facts.status().message());
   } else if (facts.ok() && facts->validity.until <= now) {
-    why = absl::StrCat("the certificate has ended at ", UtcText(facts->validity.until),
+    why = absl::StrCat("the certificate expired at ", UtcText(facts->validity.until),
                        ", and it is ", UtcText(now), " by the clock of this machine");
   } else {
     return renewed;

@@ -215,7 +215,7 @@ TEST_F(KeptCertificatesTest, WhyNoneWillDoIsSaid) {
   EXPECT_THAT(Enter(listener.address()).status(),
               StatusIs(absl::StatusCode::kUnauthenticated,
                        AllOf(HasSubstr("0000/worker-box is for another cluster"),
-                             HasSubstr("1111/worker-box has ended at"),
+                             HasSubstr("1111/worker-box expired at"),
                              HasSubstr("psctl token create --role=worker"))));
 }
 
@@ -543,7 +543,7 @@ TEST_F(SharedStateFolderTest, AMachineThatHasSleptEnrolsAgainUnderItsName) {
       << "what still holds is of use, and nobody answers";
   ASSERT_OK(security::WriteCredentials(absl::StrCat(cluster_, "/worker@n1"), ended));
   EXPECT_THAT(without.RenewOrEnrol(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has ended at")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expired at")));
 }
 
 TEST(ClusterEntryTest, RenewalIsDueAfterHalfOfTheTimeAndSoonAfterAClockThatWasAhead) {

@@ -25,7 +25,7 @@ std::string OwnerText(const std::string& certificate) {
 std::string AgeDoubt(const std::string& certificate, absl::Time now) {
   const absl::StatusOr<security::Validity> validity = security::ValidityOf(certificate);
   if (!validity.ok()) return "";
-  if (now >= validity->until) return absl::StrCat("has ended at ", UtcText(validity->until));
+  if (now >= validity->until) return absl::StrCat("expired at ", UtcText(validity->until));
   if (now < validity->from) return absl::StrCat("begins only at ", UtcText(validity->from));
   return "";
 }

@@ -66,11 +66,11 @@ TEST_F(TlsDoubtsTest, AKeyOfAnotherCertificateIsNamed) {
 TEST_F(TlsDoubtsTest, AgeIsSaidOfBothSides) {
   const security::CredentialFiles own = authority_.FilesFor(kWorker, absl::Minutes(-1));
   const std::string ended = Doubts(own, CertificateOf(authority_));
-  EXPECT_THAT(ended, AllOf(HasSubstr(absl::StrCat(own.certificate, " (worker box), has ended at ")),
+  EXPECT_THAT(ended, AllOf(HasSubstr(absl::StrCat(own.certificate, " (worker box), expired at ")),
                            Not(HasSubstr("authority in")), Not(HasSubstr("server"))));
   const security::CredentialFiles fresh = authority_.FilesFor(kWorker);
   EXPECT_THAT(Doubts(fresh, CertificateOf(authority_, absl::Minutes(-1))),
-              AllOf(HasSubstr("the server at host:1 (server shard-0) has ended at "),
+              AllOf(HasSubstr("the server at host:1 (server shard-0) expired at "),
                     Not(HasSubstr("worker"))));
   // The clock of this machine is behind.
   EXPECT_THAT(TlsDoubts(Read(fresh), fresh, "", "", absl::Now() - absl::Hours(48)),

@@ -41,16 +41,18 @@ ABSL_FLAG(absl::Duration, certificate_ttl, absl::Hours(24),
           "machine that was away for longer needs a new --join.");
 ABSL_FLAG(std::string, advertise, "",
           "HOST:PORT under which workers and the coordinator reach this server. Port 0 means the "
-          "port on which the server listens. Empty means the address of --listen. If that is a "
-          "wildcard, this machine's host name is used, and workers keep the address at which they "
-          "have reached the coordinator.");
-ABSL_FLAG(std::string, http, "",
-          "HOST:PORT of the dashboard and of the pages for monitoring. Empty means no pages. "
-          "The pages are /, /metrics (Prometheus), /healthz, /readyz and /statusz. Port 0 "
-          "means that the system chooses a port, which the log names. Plain HTTP is used if "
-          "only this machine reaches the address, otherwise HTTPS. HTTPS pages ask for a "
-          "certificate of the role viewer or operator, or for a token as password or bearer "
-          "token (`psctl token create --role=viewer`).");
+          "port on which the server listens. Empty means the address of --listen. If --listen is "
+          "a wildcard (0.0.0.0 or [::]), other programs use this machine's host name. Only for the "
+          "server of shard 0 do workers use the address of their own --coordinator instead.");
+ABSL_FLAG(
+    std::string, http, "",
+    "HOST:PORT of the dashboard, whose address `psctl dashboard` prints, and of the pages for "
+    "monitoring. Empty means no pages. "
+    "The pages are /, /metrics (Prometheus), /healthz, /readyz and /statusz. Port 0 "
+    "means that the system chooses a port, which the log names. Plain HTTP is used if "
+    "only this machine reaches the address, otherwise HTTPS. HTTPS pages ask for a "
+    "certificate of the role viewer or operator, or for a token as password or bearer "
+    "token (`psctl token create --role=viewer`).");
 ABSL_FLAG(std::vector<std::string>, http_names, {},
           "More host names under which browsers may open the pages of --http, as "
           "NAME[,NAME...]. Requests under other names are refused, except this machine's own "
@@ -113,7 +115,8 @@ ABSL_FLAG(
     "etcd://HOST:PORT[,HOST:PORT...]/KEY. Empty means that this server runs without a lease. Of "
     "all servers with the same KEY only one runs. The others wait, and one takes over at once if "
     "it ends, or within 10 s if it is gone. A server that cannot renew its lease exits with 129. "
-    "Each shard needs its own KEY. The etcd cluster must be 3.4 or later, without TLS and users.");
+    "Each shard needs its own KEY. The etcd cluster must be 3.4 or later, without TLS and user "
+    "authentication.");
 ABSL_FLAG(std::string, upstream, "",
           "HOST:PORT of the coordinator of other servers. This server with all its workers "
           "then is one worker of those servers: a site. Empty means that this server is no "
@@ -211,15 +214,16 @@ ABSL_FLAG(double, checkpoint_cost, 0.01,
           "Maximum share of the time that is spent on writing checkpoints of "
           "--checkpoint_interval, 0.000001 to 1. If the disk is slow, the interval grows.");
 ABSL_FLAG(int64_t, checkpoint_every, 0,
-          "Number of rounds between additional checkpoints. 0 means none by rounds. The newest "
-          "--checkpoint_keep of them are kept in addition to the others.");
+          "Number of rounds between checkpoints that are written besides those by time "
+          "(--checkpoint_interval). 0 means none. The newest --checkpoint_keep of these "
+          "checkpoints are kept besides the newest --checkpoint_keep of all others.");
 ABSL_FLAG(std::string, on_checkpoint, "",
           "Command for /bin/sh that runs after each checkpoint, such as one that copies it "
           "into a bucket. Empty means none. $LODESTAR_CHECKPOINT is the checkpoint's folder. "
           "The command also runs after a rollback, and $LODESTAR_SET_ASIDE then names the "
           "newer checkpoints that the rollback has undone. Commands run one after the other. "
           "If one fails, an alarm is raised. A server that stops waits up to --stop_timeout "
-          "more for it.");
+          "more for the command.");
 ABSL_FLAG(bool, accept_higher_rate, false,
           "Allow a resumed job to use a learning rate more than a tenth above that of its "
           "checkpoint. This happens, for example, if --rounds of a cosine schedule grows. "
@@ -263,10 +267,11 @@ ABSL_FLAG(
     "checkpoint is taken early. 0 means 32 times its weights, at least 1 "
     "GB. Until that checkpoint is whole, the disk holds up to twice as much. Only for the "
     "coordinator; requires --durability=journal.");
-ABSL_FLAG(lodestar::LocalPath, fallback_dir, "",
-          "Folder for the last checkpoint if it cannot be written into --checkpoint_dir. Empty "
-          "means none. Use another disk, a folder of this run alone, and the same path on all "
-          "servers. A server that writes there exits with 3.");
+ABSL_FLAG(
+    lodestar::LocalPath, fallback_dir, "",
+    "Folder for the checkpoint at the end if it cannot be written into --checkpoint_dir. Empty "
+    "means none. Use another disk, a folder of this run alone, and the same path on all "
+    "servers. A server that writes there exits with 3.");
 ABSL_FLAG(absl::Duration, stop_timeout, absl::Minutes(1),
           "Time that a server has to save after SIGTERM or Ctrl-C, 100ms to 24h. In the first "
           "half, workers deliver their round and missing servers come back. Workers that do "

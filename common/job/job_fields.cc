@@ -598,26 +598,39 @@ std::string TextOfDouble(double value) {
   return text;
 }
 
+// Returns an error that says which numbers the field takes, if its type is `Int`.
+template <typename Int>
+absl::Status WantsWholeNumber(const JobField& field) {
+  if (field.range.kind == NumberRange::Kind::kWhole) {
+    return absl::InvalidArgumentError(absl::StrCat("a whole number from ",
+                                                   static_cast<int64_t>(field.range.lowest), " to ",
+                                                   static_cast<int64_t>(field.range.highest)));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("a whole number from ",
+                                                 std::numeric_limits<Int>::min(), " to ",
+                                                 std::numeric_limits<Int>::max()));
+}
+
 // Reads a value. Errors: InvalidArgument that says which form is wanted.
-absl::StatusOr<JobValue> ParseValue(Type type, absl::string_view text) {
+absl::StatusOr<JobValue> ParseValue(const JobField& field, absl::string_view text) {
   bool flag = false;
   int32_t small = 0;
   int64_t whole = 0;
   uint64_t natural = 0;
   double real = 0.0;
-  switch (type) {
+  switch (field.type) {
     case Type::kBool:
       if (absl::SimpleAtob(text, &flag)) return flag;
       return absl::InvalidArgumentError("true or false");
     case Type::kInt32:
       if (absl::SimpleAtoi(text, &small)) return int64_t{small};
-      return absl::InvalidArgumentError("a whole number in the range of this flag");
+      return WantsWholeNumber<int32_t>(field);
     case Type::kInt64:
       if (absl::SimpleAtoi(text, &whole)) return whole;
-      return absl::InvalidArgumentError("a whole number in the range of this flag");
+      return WantsWholeNumber<int64_t>(field);
     case Type::kUint64:
       if (absl::SimpleAtoi(text, &natural)) return natural;
-      return absl::InvalidArgumentError("a whole number in the range of this flag");
+      return WantsWholeNumber<uint64_t>(field);
     case Type::kDouble:
       if (absl::SimpleAtod(text, &real)) return real;
       return absl::InvalidArgumentError("a number");
@@ -677,7 +690,7 @@ std::string TextOf(const JobValue& value) {
 }
 
 absl::Status SetFromText(const JobField& field, absl::string_view text, JobSpec& job) {
-  const absl::StatusOr<JobValue> value = ParseValue(field.type, text);
+  const absl::StatusOr<JobValue> value = ParseValue(field, text);
   if (value.ok()) return field.set(field, *value, job);
   return absl::InvalidArgumentError(
       absl::StrCat("--", field.name, "=", text, " is not ", value.status().message()));

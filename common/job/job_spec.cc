@@ -27,7 +27,7 @@ absl::Status CheckOuterOptimizer(const JobSpec& job) {
   if (job.mode != Mode::kAsyncLocalSgd || is_delayed) return absl::OkStatus();
   return Refuse("outer_optimizer", NameOf(job.outer_optimizer),
                 "is not for --mode=async_local_sgd, where each contribution is applied when it "
-                "arrives. Use nesterov, or sgd; sgd with --outer_learning_rate=1 is the average");
+                "arrives. Use nesterov, or sgd. With --outer_learning_rate=1, sgd is the average");
 }
 
 absl::Status CheckMode(const JobSpec& job) {
@@ -41,7 +41,7 @@ absl::Status CheckMode(const JobSpec& job) {
   }
   if (job.quorum > 0 && job.mode != Mode::kSync && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("quorum", absl::StrCat(job.quorum),
-                  not_in_mode + "use --mode=sync or async_local_sgd, or leave 0");
+                  not_in_mode + "use --mode=sync or async_local_sgd, or --quorum=0");
   }
   if (job.quorum > job.min_workers && job.mode == Mode::kSync) {
     return Refuse("quorum", absl::StrCat(job.quorum),
@@ -51,7 +51,7 @@ absl::Status CheckMode(const JobSpec& job) {
   }
   if (job.max_rounds_ahead >= 0 && job.mode != Mode::kAsync && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("max_rounds_ahead", absl::StrCat(job.max_rounds_ahead),
-                  not_in_mode + "use --mode=async or async_local_sgd, or leave -1");
+                  not_in_mode + "use --mode=async or async_local_sgd, or --max_rounds_ahead=-1");
   }
   if (job.max_rounds_ahead == 0 && job.mode == Mode::kAsyncLocalSgd) {
     return Refuse("max_rounds_ahead", "0",
@@ -60,19 +60,19 @@ absl::Status CheckMode(const JobSpec& job) {
   }
   if (job.max_staleness >= 0 && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("max_staleness", absl::StrCat(job.max_staleness),
-                  not_in_mode + "use --mode=async_local_sgd or leave -1");
+                  not_in_mode + "use --mode=async_local_sgd, or --max_staleness=-1");
   }
   if (job.balance != Balance::kEqual && job.mode == Mode::kAsync) {
     return Refuse("balance", NameOf(job.balance),
-                  not_in_mode + "in this mode, no worker waits for another. Leave equal");
+                  not_in_mode + "in this mode, no worker waits for another. Use --balance=equal");
   }
   if (job.staleness_scaling != StalenessScaling::kNone && job.mode != Mode::kAsync) {
     return Refuse("staleness_scaling", NameOf(job.staleness_scaling),
-                  not_in_mode + "use --mode=async or leave none");
+                  not_in_mode + "use --mode=async, or --staleness_scaling=none");
   }
   if (job.local_steps > 1 && !HasLocalSteps(job)) {
     return Refuse("local_steps", absl::StrCat(job.local_steps),
-                  not_in_mode + "use --mode=local_sgd or async_local_sgd, or leave 1");
+                  not_in_mode + "use --mode=local_sgd or async_local_sgd, or --local_steps=1");
   }
   return CheckOuterOptimizer(job);
 }
@@ -90,12 +90,12 @@ absl::Status CheckOverlap(const JobSpec& job) {
   };
   if (job.mode != Mode::kLocalSgd) {
     return refuse(absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
-                               "; use --mode=local_sgd or leave it out"));
+                               "; use --mode=local_sgd, or leave this flag out"));
   }
   if (std::holds_alternative<params::ClientModelSpec>(job.model.architecture)) {
     return refuse(
         "is not for --model=client, because its programs keep one set of weights; leave "
-        "the flag out");
+        "this flag out");
   }
   if (job.overlap_rounds && (job.fragments > 1 || job.overlap_steps > 0)) {
     return refuse(absl::StrCat("overlaps whole rounds of all parameters, and contradicts",
@@ -137,20 +137,21 @@ absl::Status CheckRobustMean(const JobSpec& job) {
     return Refuse("robust_mean", text,
                   absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
                                ", where each contribution is applied alone; use --mode=sync or "
-                               "local_sgd, or leave none"));
+                               "local_sgd, or --robust_mean=none"));
   }
   if (job.min_workers > kMaxRobustContributions) {
     return Refuse("robust_mean", text,
                   absl::StrCat("combines at most ", kMaxRobustContributions,
                                " contributions, but --min_workers=", job.min_workers,
-                               ". Give fewer workers, or leave none"));
+                               ". Give --min_workers of at most ", kMaxRobustContributions,
+                               ", or --robust_mean=none"));
   }
   const int least = job.robust_mean.MinContributions();
   if (job.quorum == 0 || job.quorum >= least) return absl::OkStatus();
   return Refuse(
       "robust_mean", text,
       absl::StrCat("needs ", least, " contributions per round, but --quorum=", job.quorum,
-                   " lets a round be completed with fewer. Raise --quorum, or leave it 0"));
+                   " lets a round be completed with fewer. Give --quorum=0, or at least ", least));
 }
 
 absl::Status CheckOuterReduction(const JobSpec& job) {
@@ -160,8 +161,8 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
   };
   if (job.mode != Mode::kLocalSgd) {
     return refuse(absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
-                               ", which makes no outer step per round; use --mode=local_sgd or "
-                               "leave mean"));
+                               ", which makes no outer step per round; use --mode=local_sgd, or "
+                               "--outer_reduction=mean"));
   }
   if (job.outer_optimizer == OuterOptimizerKind::kAverage) {
     return refuse(
@@ -171,7 +172,7 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
   if (IsElastic(job)) {
     return refuse(
         "contradicts --outer_optimizer=easgd, which moves the servers' weights towards "
-        "the workers' mean. Use another outer optimizer, or leave mean");
+        "the workers' mean. Use another --outer_optimizer, or --outer_reduction=mean");
   }
   if (job.robust_mean.is_robust()) {
     return refuse(
@@ -186,7 +187,7 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
   if (job.overlap_rounds) {
     return refuse(
         "contradicts --overlap_rounds, where workers make the outer step for their own "
-        "part of the mean. Use --overlap_steps, or leave mean");
+        "part of the mean. Use --overlap_steps, or --outer_reduction=mean");
   }
   return absl::OkStatus();
 }
@@ -197,12 +198,13 @@ absl::Status CheckMomentumCorrection(const JobSpec& job) {
   if (job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("momentum_correction", name,
                   absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
-                               "; use --mode=async_local_sgd or leave none"));
+                               "; use --mode=async_local_sgd, or --momentum_correction=none"));
   }
   if (job.outer_optimizer == OuterOptimizerKind::kNesterov) return absl::OkStatus();
-  return Refuse("momentum_correction", name,
-                absl::StrCat("needs an outer momentum, and --outer_optimizer=",
-                             NameOf(job.outer_optimizer), " has none; use nesterov or leave none"));
+  return Refuse(
+      "momentum_correction", name,
+      absl::StrCat("needs an outer momentum, and --outer_optimizer=", NameOf(job.outer_optimizer),
+                   " has none. Use --outer_optimizer=nesterov, or --momentum_correction=none"));
 }
 
 absl::Status CheckAnchor(const JobSpec& job) {
@@ -211,14 +213,14 @@ absl::Status CheckAnchor(const JobSpec& job) {
   if (job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("anchor", name,
                   absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
-                               "; use --mode=async_local_sgd or leave worker"));
+                               "; use --mode=async_local_sgd, or --anchor=worker"));
   }
   const auto refuse = [name](absl::string_view flag, params::Encoding encoding) {
     return Refuse(
         "anchor", name,
         absl::StrCat("contradicts --", flag, "=", params::EncodingName(encoding),
-                     ": an encoding's loss in the weights would count as a change. Leave fp32, or "
-                     "use --anchor=worker"));
+                     ": what the encoding loses in the weights would count as a change. Use --",
+                     flag, "=fp32, or --anchor=worker"));
   };
   if (job.push_encoding != params::Encoding::kFp32)
     return refuse("push_encoding", job.push_encoding);
@@ -278,25 +280,25 @@ absl::Status CheckReduce(const JobSpec& job) {
   if (job.pull_encoding == params::Encoding::kFp32) return absl::OkStatus();
   return refuse(absl::StrCat(
       "contradicts --pull_encoding=", params::EncodingName(job.pull_encoding),
-      ": no later round would make up for what the encoding loses. Leave fp32; --push_encoding may "
-      "be any"));
+      ": no later round would make up for what the encoding loses. Use --pull_encoding=fp32; "
+      "--push_encoding may be any"));
 }
 
 absl::Status CheckSchedule(const JobSpec& job) {
   const LearningRateSchedule& schedule = job.schedule;
   if (schedule.kind == ScheduleKind::kProgram && !CanTakeProgramRates(job)) {
     return Refuse("lr_schedule", "program",
-                  "needs --model=client, and any mode but async, in which each server has the "
-                  "schedule; give constant, cosine or linear");
+                  "needs --model=client and another mode than async, because in async the servers "
+                  "have the schedule. Give --lr_schedule=constant, cosine or linear");
   }
   if (schedule.kind == ScheduleKind::kProgram && !(schedule.peak > 0.0)) {
     return Refuse("learning_rate", absl::StrCat(schedule.peak),
-                  "contradicts --lr_schedule=program, whose rates are multiples of it; leave it "
-                  "out");
+                  "contradicts --lr_schedule=program, whose rates are multiples of "
+                  "--learning_rate; give a rate above 0, or leave --learning_rate out");
   }
   if (schedule.warmup_rounds > schedule.total_rounds) {
     return Refuse("warmup_rounds", absl::StrCat(schedule.warmup_rounds),
-                  absl::StrCat("exceeds --rounds=", schedule.total_rounds));
+                  absl::StrCat("exceeds --rounds=", schedule.total_rounds, "; give at most that"));
   }
   if (schedule.minimum > schedule.peak) {
     return Refuse("min_learning_rate", absl::StrCat(schedule.minimum),

@@ -56,9 +56,11 @@ int64_t SegmentElements(const Layout& layout) {
 std::vector<ElementRange> SegmentsOf(const Layout& layout, ElementRange range) {
   const int64_t segment = SegmentElements(layout);
   LODESTAR_CHECK(0 <= range.begin && range.begin <= range.end && range.end <= layout.num_elements())
-      << "range " << range.begin << " to " << range.end << " of " << layout.num_elements();
+      << "range " << range.begin << " to " << range.end << " exceeds the " << layout.num_elements()
+      << " elements of the model. This is a defect of Lodestar; report it";
   LODESTAR_CHECK(IsBoundary(layout, segment, range.begin) && IsBoundary(layout, segment, range.end))
-      << "range " << range.begin << " to " << range.end << " cuts a segment of " << segment;
+      << "range " << range.begin << " to " << range.end << " cuts a segment of " << segment
+      << " elements. This is a defect of Lodestar; report it";
   std::vector<ElementRange> segments;
   int64_t begin = range.begin;
   for (int block = BlockAt(layout, begin); begin < range.end; ++block) {

@@ -45,7 +45,10 @@ std::string WholeNumber(absl::string_view value) {
   constexpr double kExact = int64_t{1} << 53;
   const bool fits = number >= static_cast<double>(std::numeric_limits<Int>::min()) &&
                     number <= static_cast<double>(std::numeric_limits<Int>::max());
-  if (!fits || std::abs(number) > kExact) return "a whole number in the range of this flag";
+  if (!fits || std::abs(number) > kExact) {
+    return absl::StrCat("a whole number in digits, from ", std::numeric_limits<Int>::min(), " to ",
+                        std::numeric_limits<Int>::max());
+  }
   return absl::StrCat("a whole number; write it with digits only: ", static_cast<int64_t>(number));
 }
 

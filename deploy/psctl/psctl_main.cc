@@ -203,8 +203,8 @@ ABSL_FLAG(std::string, output, "table",
           "Output format: table, or json with one object per line. With plan, json is one "
           "object.");
 ABSL_FLAG(std::string, http, "127.0.0.1:0",
-          "HOST:PORT on this machine at which the page is served. Port 0 means that the system "
-          "chooses a port.");
+          "HOST:PORT on this machine at which psctl serve offers the dashboard. Port 0 means that "
+          "the system chooses a port.");
 ABSL_FLAG(bool, certificate, false,
           "Evict all names of the worker's certificate, not only the given name.");
 ABSL_FLAG(bool, follow, false, "Keep printing new lines until the job is over.");
@@ -876,13 +876,14 @@ std::vector<Command> Commands() {
        .form = "logs [--follow] [--level=LEVEL] [--worker=NAME] [--round=R] [--lines=N] "
                "[--output=json]",
        .summary = "shows the last lines of the log of the server of shard 0",
-       .details = "The server keeps 4096 lines, at most 1 MiB of text, in memory. --worker shows\n"
-                  "lines with name=NAME, with the worker= that the cluster gave it, or with its\n"
-                  "name in the text. --round shows lines with round=R or 'round R' in the text.\n"
-                  "With --output=json, lines are as with --log_format=json of ps_server. --follow\n"
-                  "continues after a restart of the server and ends with the job. If the server\n"
-                  "ends abruptly, up to a second of lines is missed. Other servers have their own\n"
-                  "logs.\n",
+       .details =
+           "The server keeps 4096 lines, at most 1 MiB of text, in memory. --worker shows\n"
+           "lines with name=NAME, with worker=ID (the cluster's number for that worker), or\n"
+           "with NAME in the text. --round shows lines with round=R or 'round R' in the text.\n"
+           "With --output=json, lines are as with --log_format=json of ps_server. --follow\n"
+           "continues after a restart of the server and ends with the job. If the server\n"
+           "ends abruptly, up to a second of lines is missed. Other servers have their own\n"
+           "logs.\n",
        .flags = ClientFlags({"follow", "level", "worker", "round", "lines", "json", "output"}),
        .run = WithClient(ClientCommand(&LogsCommand))},
       {.name = "top",
@@ -899,13 +900,13 @@ std::vector<Command> Commands() {
            }},
       {.name = "dashboard",
        .form = "dashboard",
-       .summary = "prints the address of the job's page",
-       .details = "The page is that of ps_server --http. An http:// address works only on the\n"
-                  "server's machine; from another machine, use ssh -L. If the job has\n"
-                  "certificates, the page can give orders only if the address has the key that is\n"
-                  "printed after #. An https:// address\n"
-                  "asks for a certificate, or for a token as the password. Make the token with\n"
-                  "psctl token create --role=viewer, or --role=operator to give orders.\n",
+       .summary = "prints the address of the job's dashboard",
+       .details = "The dashboard is a page that ps_server serves at --http. An http:// address\n"
+                  "works only on the server's machine; from another machine, use ssh -L. If the\n"
+                  "job has certificates, orders need the key that is printed after # in the\n"
+                  "address. An https:// address asks for a certificate, or for a token as the\n"
+                  "password. Make the token with psctl token create --role=viewer, or\n"
+                  "--role=operator to give orders.\n",
        .flags = ClientFlags({}),
        .run = WithClient(&DashboardCommand)},
       {.name = "checkpoint",
@@ -1045,7 +1046,7 @@ std::vector<Command> Commands() {
            "If a program fails, all end, unless --restart is given. After Ctrl-C, workers\n"
            "hand in their work and servers save. The job begins once all workers have\n"
            "joined, unless FLAGS have --min_workers. --log_format and --log_level in FLAGS\n"
-           "also hold for workers.\n"
+           "also apply to workers.\n"
            "Exit code: that of the first program that failed, otherwise 0.\n",
        .flags = {"data", "heldout_data", "data_format", "token_bytes", "data_partition", "servers",
                  "workers", "device", "threads", "exit_when_done", "hosts", "address", "ssh",
@@ -1147,14 +1148,13 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
   for (const Command& command : commands) {
     absl::StrAppendFormat(&usage, "  psctl %s\n      %s\n", command.form, command.summary);
   }
-  absl::StrAppend(
-      &usage,
-      "  psctl help COMMAND\n      explains a command and its flags\n\n"
-      "Exit code: 0 means done. 1 means refused or failed. 2 means a bad flag or\n"
-      "command. 3 means that the job needs an operator (status), or that the last\n"
-      "checkpoint failed (stop). 129 means that no server answered, or that it\n"
-      "cannot answer yet; try again. 131 means that the job waits (status). psctl help\n"
-      "COMMAND has details.\n");
+  absl::StrAppend(&usage,
+                  "  psctl help COMMAND\n      explains a command and its flags\n\n"
+                  "Exit code: 0 means done. 1 means refused or failed. 2 means a bad flag or\n"
+                  "command. 3 means that the job needs an operator (status), or that the last\n"
+                  "checkpoint failed (stop). 129 means that no server answered, or that it\n"
+                  "cannot answer yet; try again. Only psctl status ends with 131: the job waits.\n"
+                  "psctl help COMMAND has details.\n");
   return process::FormatHelp(usage, {{"Cluster", ClientFlags({})}});
 }
 

@@ -164,7 +164,7 @@ absl::Status CertificateAuthority::CheckAuthorityHolds() const {
   }
   if (now < validity_.until) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      path, " has ended at ", UtcText(validity_.until), ", and the clock of this machine shows ",
+      path, " expired at ", UtcText(validity_.until), ", and the clock of this machine shows ",
       UtcText(now), ". If the clock is right, move ", config_.folder,
       " away; then all machines must join again"));
 }
@@ -370,7 +370,7 @@ absl::Status CertificateAuthority::CheckHolds(const security::Identity& identity
     return absl::OkStatus();
   }
   return absl::UnauthenticatedError(
-      absl::StrCat("the certificate of ", security::TextOf(identity), " has ended at ",
+      absl::StrCat("the certificate of ", security::TextOf(identity), " expired at ",
                    UtcText(found->second.expires), ", and it is ", UtcText(deps_.now()),
                    " by the clock of this server",
                    "; join again with the join string that `psctl token create` prints"));

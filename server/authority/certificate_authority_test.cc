@@ -122,10 +122,10 @@ TEST_F(CertificateAuthorityTest, AnIdentityHoldsUntilItsNewestCertificateEnds) {
   EXPECT_OK(authority->CheckHolds(issued->identity));
   now_ += absl::Hours(1);
   EXPECT_THAT(authority->CheckHolds(issued->identity),
-              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("worker w0 has ended at")));
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("worker w0 expired at")));
   EXPECT_OK(authority->CheckNotRevoked(issued->identity));
   EXPECT_THAT(authority->Renew(issued->identity, request),
-              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("has ended at")));
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("expired at")));
   EXPECT_OK(authority->Revoke("w0", "lost", false));
   EXPECT_THAT(authority->CheckHolds(issued->identity),
               StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("was revoked at")));

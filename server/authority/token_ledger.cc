@@ -184,9 +184,10 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   RETURN_IF_ERROR(
       CheckFree(name, bound.empty() ? std::nullopt : std::make_optional(token.terms.role), now));
   if (identities_.size() >= kMaxIdentities) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "there are ", identities_.size(),
-        " identities, the maximum; an identity is removed a week after its certificate has ended"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", identities_.size(),
+                     " identities, the maximum; an identity is removed a week after its "
+                     "certificate has expired"));
   }
   Redeemed redeemed{.identity = {token.terms.role, std::move(name), enrolment.identity_id}};
   if (!bound.empty()) redeemed.replaced_ids = Replace(bound, now);
@@ -233,8 +234,7 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
   }
   if (now >= token.expires()) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "token ", token.id, " has ended at ", UtcText(token.expires()), ", and it is ",
-        UtcText(now),
+        "token ", token.id, " expired at ", UtcText(token.expires()), ", and it is ", UtcText(now),
         " by the clock of the coordinator; ask for a new join string (psctl token create)"));
   }
   return &token;
@@ -264,7 +264,7 @@ absl::Status TokenLedger::Extend(const security::Identity& identity, absl::Time 
     RETURN_IF_ERROR(CheckFree(identity.name, std::nullopt, now));
   } else if (!found->second.is_revoked() && found->second.expires <= now) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "the certificate of ", security::TextOf(identity), " has ended at ",
+        "the certificate of ", security::TextOf(identity), " expired at ",
         UtcText(found->second.expires), ", and it is ", UtcText(now),
         " by the clock of the coordinator; ask for a new join string (psctl token create)"));
   }

@@ -95,7 +95,7 @@ TEST_F(TokenLedgerTest, TimeAndUsesEndAToken) {
   EXPECT_THAT(Redeem("twice", "w3"), Refused("used 2 times"));
   Create("day", {.ttl = kDay});
   now_ += kDay;
-  EXPECT_THAT(Redeem("day"), Refused("has ended at 2027-01-16"));
+  EXPECT_THAT(Redeem("day"), Refused("expired at 2027-01-16"));
 }
 
 TEST_F(TokenLedgerTest, ATokenThatIsShownSaysWhoItIsAndCountsNoUse) {
@@ -213,7 +213,7 @@ TEST_F(TokenLedgerTest, AnIdentityWhoseCertificateHasEndedIsNotRenewed) {
   now_ += kDay;
   EXPECT_OK(Redeem("t", "w0"));
   EXPECT_THAT(ledger_.Extend(*old, now_ + kDay, now_),
-              Refused("the certificate of worker w0 has ended at 2027-01-16"));
+              Refused("the certificate of worker w0 expired at 2027-01-16"));
   EXPECT_OK(ledger_.Note(*old, now_ + kDay, now_)) << "where the authority is";
 }
 

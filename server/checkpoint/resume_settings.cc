@@ -114,7 +114,7 @@ std::string Effect(const std::string& flag, const checkpoints::Manifest& manifes
   if (flag == "rounds" && asked.schedule.total_rounds <= manifest.round.value()) {
     return "no round is left to do";
   }
-  if (flag == "rounds") return "the job ends after that many rounds";
+  if (flag == "rounds") return "the job ends after that many rounds, counted from its first start";
   if (flag == "bucket_bytes") return "the buckets are divided again";
   return absl::StrCat("from round ", manifest.round.value(), " on");
 }

@@ -72,7 +72,8 @@ TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
   EXPECT_OK(CheckNoneRefused(changes, WrittenBy(TestJob()), "runs/round-217"));
   EXPECT_EQ(SettingsTable(changes),
             "\n  setting        checkpoint  asked   what happens"
-            "\n  rounds         2000        3000    the job ends after that many"
+            "\n  rounds         2000        3000    the job ends after that many rounds, counted "
+            "from its first start"
             "\n  batch_size     12          24      from round 217 on"
             "\n  learning_rate  0.001       0.0005  from round 217 on"
             "\n  clip_norm      0           1       from round 217 on"

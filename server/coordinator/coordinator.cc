@@ -84,8 +84,9 @@ absl::StatusOr<messages::Registration> Coordinator::Admit(const messages::Regist
                                                           absl::Time now) {
   RETURN_IF_ERROR(ModelRefusalStatus(state_, state_.model.CheckEncodings(call.encodings)));
   if (state_.is_over_for_callers()) {
-    return WithJobOver(absl::FailedPreconditionError(absl::StrCat(
-        "stopped: ", *state_.ending.stop_reason(), ", before all servers had connected")));
+    return WithJobOver(absl::FailedPreconditionError(
+        absl::StrCat("the job was stopped before all servers had connected. Reason: ",
+                     *state_.ending.stop_reason())));
   }
   // The servers exit. A worker that registered now would find no server that tells it of the end.
   if (state_.ending.should_exit()) return JobIsOver();

@@ -299,7 +299,9 @@ absl::StatusOr<shards::AssignCommand> ParseAssignment(absl::string_view bytes) {
   v1::ShardCommand wire;
   if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !wire.has_assign()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        bytes.size(), " bytes in the journal are not a valid assignment of the shard"));
+        "its ", bytes.size(),
+        " bytes should name this server's shard and model, but are unknown to this release or "
+        "damaged"));
   }
   return AssignFromProto(wire.assign());
 }

@@ -41,8 +41,8 @@ absl::StatusOr<std::shared_ptr<SharedMemoryStream>> SharedMemoryRegions::Find(
   if (found != by_name_.end() && found->second->worker() == worker) return found->second;
   return absl::UnavailableError(
       absl::StrCat("worker ", worker.value(),
-                   " refers to a region of shared memory that this server does not have open; send "
-                   "the data again without shared memory"));
+                   " refers to a region of shared memory that this server does not have open; the "
+                   "worker must send the data again without shared memory"));
 }
 
 int SharedMemoryRegions::size() const {
@@ -58,7 +58,7 @@ absl::Status SharedMemoryRegions::CheckRoom(WorkerId worker, uint64_t bytes) con
 absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t bytes) const {
   if (!is_enabled_ || is_closed_) {
     return absl::FailedPreconditionError(
-        "this server does not share memory now; continue without it");
+        "this server does not share memory now; the worker uses TCP instead");
   }
   if (bytes > kMaxRegionBytes) {
     refusals_->Count(limits::LimitReached::kSharedMemory);
@@ -138,8 +138,10 @@ grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* SharedM
   stream->self_ = stream;
   stream->is_opening_ = stream->regions_->TryBeginOpening();
   if (!stream->is_opening_) {
-    stream->Close(absl::ResourceExhaustedError(absl::StrCat(
-        kMaxOpening, " calls are setting up shared memory, the maximum; continue without it")));
+    stream->Close(absl::ResourceExhaustedError(
+        absl::StrCat(kMaxOpening,
+                     " calls to this server are setting up shared memory, the maximum. The worker "
+                     "uses TCP instead; nothing needs to be done")));
     return stream.get();
   }
   watch->Add(std::weak_ptr<WatchedStream>(stream));

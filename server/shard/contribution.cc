@@ -65,10 +65,10 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
             : "; use push_encoding of the registration"));
   }
   if (key.learning_rate.has_value() && !job::TakesProgramRates(job)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", key.worker.value(), " sent the learning rate ", *key.learning_rate,
-                     ", and the job's own schedule holds; send none, or start the servers with "
-                     "--lr_schedule=program"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", key.worker.value(), " sent the learning rate ", *key.learning_rate,
+        ", but this job uses its own schedule. Send no rate, or start the servers with "
+        "--lr_schedule=program"));
   }
   // If contributions are deferred, a worker that has just begun skips its first one, because it has
   // none yet.
@@ -97,10 +97,10 @@ absl::Status CheckBytes(const ContributionKey& key, const params::Bucket& bucket
   const int64_t bad = codec::FirstMalformed(key.encoding, elements, bucket.range.size());
   if (bad == bucket.range.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ", block of ",
-                   params::BlockElements(key.encoding), " from element ", bad,
-                   ": the positions of the elements in ", params::EncodingText(key.encoding),
-                   " do not ascend within the block. The contribution to round ", key.round.value(),
+      absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ", the ",
+                   params::BlockElements(key.encoding), " elements that begin at element ", bad,
+                   ": their positions in ", params::EncodingText(key.encoding),
+                   " do not ascend. The contribution to round ", key.round.value(),
                    " is not counted. Use the encoder of this release"));
 }
 

@@ -86,7 +86,8 @@ void ParameterArena::RefreshNarrowParameters(params::ElementRange range,
 
 Parameter ParameterArena::Get(absl::string_view name, int64_t extra_elements) const {
   const params::TensorSpec* tensor = layout_.Find(std::string(name));
-  LODESTAR_CHECK(tensor != nullptr) << "the layout has no tensor " << name;
+  LODESTAR_CHECK(tensor != nullptr) << "the layout of the model has no tensor " << name
+                                    << ". This is a defect of Lodestar; report it";
   const int64_t count = tensor->num_elements() + extra_elements;
   LODESTAR_CHECK(tensor->offset + count <= padded_elements_);
   return {(narrow_ ? narrow_ : values_).Slice(tensor->offset, count),

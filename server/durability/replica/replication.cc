@@ -445,7 +445,7 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
                      config_.replica);
     has_fetched_ = true;
     RETURN_IF_ERROR(FetchAll(here_, *folders, config_.shard, connection,
-                             tell("copies the journal of the replica"), warn));
+                             tell("this server copies the journal of the replica"), warn));
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
     has_begun_ = true;
     return absl::OkStatus();
@@ -456,11 +456,13 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   if (had_replica) {
     RETURN_IF_ERROR(CheckJournals(*folders, connection, theirs));
     RETURN_IF_ERROR(FetchLostCheckpoints(here_, *folders, config_.shard, theirs, connection,
-                                         tell("copies checkpoints of the replica"), warn));
+                                         tell("this server copies checkpoints of the replica"),
+                                         warn));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
-  RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,
-                                  tell("the replica is brought up to date")));
+  RETURN_IF_ERROR(SendDifferences(
+      here_, *folders, config_.shard, theirs, *lane,
+      tell(absl::StrCat("the replica is being brought up to date with shard ", config_.shard))));
   // The mark must name this term before the copy is declared whole. From then on, another server
   // may resume from the copy.
   if (!has_begun_) RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));

@@ -73,8 +73,9 @@ absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(storage::File
   }
   return absl::DataLossError(absl::StrCat(
       path, " is damaged (", mark.status().message(),
-      "). It records whether another server may have continued from a copy of this journal. If no "
-      "server has, remove this file. If one has, continue with that server instead"));
+      "). The file records whether another server may have continued from a copy of this journal. "
+      "If "
+      "no server has, remove this file. If a server has, continue with that server instead"));
 }
 
 absl::Status WriteReplicationMark(storage::FileSystem& disk, const std::string& folder,
@@ -118,7 +119,8 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     if (!mark.is_whole) {
       return absl::FailedPreconditionError(
           absl::StrCat(start.folder, " is an incomplete replica of the server on ", mark.peer,
-                       ", so it cannot be promoted; start the server where its journal is"));
+                       ", so it cannot be promoted; start the server on the machine that has the "
+                       "server's own journal"));
     }
     plan.drops_mark = true;
     return plan;
@@ -136,16 +138,18 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     return plan;
   }
   if (!mark.is_whole) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(start.folder, " has only a part of the data of the replica ", mark.peer,
-                     ". Start with --journal_replica to copy the rest, or empty the folder"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        start.folder, " has only a part of the data of the replica ", mark.peer,
+        ". Start with --journal_replica=HOST:PORT of that replica to copy the rest. To "
+        "begin a new run, empty the folder"));
   }
   if (!start.may_promote) {
     return absl::FailedPreconditionError(
         absl::StrCat(start.folder, " has had the replica ", mark.peer, " since ", mark.since,
-                     ", and another server may have continued from it. Start with "
-                     "--journal_replica. If no server has continued from it or will, start with "
-                     "--promote to continue without that replica"));
+                     ", and another server may have continued from that replica. If so, start with "
+                     "--journal_replica=HOST:PORT of the replica, and do as the server then says. "
+                     "If no server has continued from the replica or will, start with --promote: "
+                     "this server then continues without the replica"));
   }
   plan.drops_mark = true;
   return plan;
@@ -158,21 +162,22 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
     if (request.has_nothing) {
       return absl::FailedPreconditionError(
           "the replica is empty, but this server may have a part of the data of another replica. "
-          "Give the address of that replica, or empty this server's journal folder to begin a new "
-          "run");
+          "Give --journal_replica with the address of that other replica. To begin a new run "
+          "instead, empty this server's journal folder");
     }
     return absl::FailedPreconditionError(
         "the replica is empty, but this server's journal had another replica, from which another "
-        "server may have continued. If no server has or will, start with --promote as well");
+        "server may have continued. If no server has continued from that replica or will, start "
+        "this server with --promote as well");
   }
   const bool goes_on = mark->term == request.term || Contains(request.previous, mark->term);
   if (request.has_nothing) {
     if (mark->is_whole) return TermVerdict::kFetch;
     if (goes_on) return TermVerdict::kUpdate;
-    return absl::FailedPreconditionError(
-        absl::StrCat("the replica is an incomplete copy of the server on ", mark->peer,
-                     ", and this server has no journal. Start the server where its journal is, or "
-                     "empty the replica's folders to begin a new run"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the replica is an incomplete copy of the server on ", mark->peer,
+        ", and this server has no journal. Start the server on the machine that has its "
+        "journal. To begin a new run instead, empty the replica's folders"));
   }
   if (goes_on) return TermVerdict::kUpdate;
   if (request.previous.empty()) {
@@ -186,8 +191,9 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
   return absl::AbortedError(absl::StrCat(
       "the server on ", mark->peer, " has written to the replica since ", mark->since,
       " and has continued without this server. Later data in this server's folders were never "
-      "acknowledged. Empty these folders to continue from the replica. Or empty the replica's "
-      "folders and give --promote, to make the replica a copy of this server"));
+      "acknowledged. To continue from the replica, empty this server's folders. To make the "
+      "replica a "
+      "copy of this server instead, empty the replica's folders and give this server --promote"));
 }
 
 }  // namespace lodestar::replica

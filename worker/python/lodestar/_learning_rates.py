@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which learning rates hold in a job: those of its own schedule, or those of programs' optimizers."""
+"""Which learning rates a job uses: those of its schedule, or those of the programs' optimizers."""
 from __future__ import annotations
 
 import contextlib
@@ -23,7 +23,7 @@ class LearningRates:
 
     Attributes:
       largest: of the groups, as they began.
-      may_change: whether changes are overwritten without an error where the job's rates hold.
+      may_change: whether changes are overwritten without an error if the job uses its own rates.
     """
 
     def __init__(self, optimizer: Any) -> None:
@@ -34,7 +34,7 @@ class LearningRates:
         self._are_own = False
         self._first_rate = 1.0  # of the job, where are_own
         self._scale = 1.0  # of the job, by psctl and roll-backs
-        self._set: List[float] = []  # by begin_step(), where the job's hold
+        self._set: List[float] = []  # by begin_step(), if the job uses its own rates
         self.may_change = False
 
     def propose(self, worker: Worker) -> None:
@@ -45,13 +45,13 @@ class LearningRates:
         worker.propose("lr_schedule", "program")
 
     def take_job(self, worker: Worker) -> None:
-        """Reads from the job which rates hold."""
+        """Reads from the job which rates it uses."""
         self._are_own = worker.job("lr_schedule") == "program"
         self._first_rate = float(worker.job("learning_rate"))
 
     @property
     def are_own(self) -> bool:
-        """Whether those of the optimizer hold."""
+        """Whether the job uses the rates of the optimizer."""
         return self._are_own
 
     def begin_step(self, of_job: float) -> None:
@@ -75,10 +75,10 @@ class LearningRates:
                 raise LodestarError(
                     "FAILED_PRECONDITION",
                     f"a scheduler, or the loop, has set the learning rate of group {number} to "
-                    f"{float(group['lr']):g}, and the job's own holds, which is {rate:g}: leave the "
-                    "scheduler out, and give ps_server --lr_schedule; or start a new job without "
-                    "flags of the learning rate, and not with --mode=async, so that the program's "
-                    "rates hold")
+                    f"{float(group['lr']):g}, but this job uses the rate of its own schedule, "
+                    f"{rate:g}. Remove the scheduler, and give ps_server --lr_schedule. Or, to use "
+                    "the program's rates, start a new job without flags of the learning rate, and "
+                    "not with --mode=async")
 
     def now(self, of_job: float) -> float:
         """Returns the largest rate with which the step at hand is made; `of_job` is the job's."""

@@ -85,35 +85,37 @@ class Ranks:
             return messages[0]
 
     def meet(self, message: Any) -> List[Any]:
-        """What each rank has given."""
+        """Returns the messages of all ranks, in the order of the ranks."""
         with self._together() as group:
             messages = [None] * self.count
             dist.all_gather_object(messages, message, group=group)
             return messages
 
     def agree(self, values: List[Any]) -> None:
-        """Raises LodestarError INVALID_ARGUMENT in all ranks if they have given different ones,
-        with the first that differs."""
+        """Raises LodestarError INVALID_ARGUMENT in all ranks if the ranks have given different
+        values. The error names the first value that differs."""
         of_ranks = self.meet(values)
         for rank, others in enumerate(of_ranks):
             for own, other in itertools.zip_longest(of_ranks[0], others, fillvalue="nothing"):
                 if own != other:
                     raise LodestarError(
-                        "INVALID_ARGUMENT", "the ranks of a worker must train the same model on "
-                                            f"the same data set, but rank 0 has {own}, and rank "
-                                            f"{rank} has {other}")
+                        "INVALID_ARGUMENT", "all ranks of a worker must make the same calls with "
+                                            f"the same model and data set, but rank 0 gave {own}, "
+                                            f"and rank {rank} gave {other}. Give all ranks the "
+                                            "same")
 
     def gather(self, shards: List[Tuple[int, Any]]) -> None:
-        """Shards of f32 in main memory come to rank 0.
+        """Copies shards of f32 from the main memory of the other ranks to rank 0.
 
         Args:
-          shards: the same ones in each rank that has them, in one order: whose it is, and the
-            memory that it is in, or, in rank 0, comes to.
+          shards: pairs of the rank that owns the shard, and memory. In the owner it is the memory
+            of the shard, in rank 0 the memory that the shard is copied to. Each rank gives the
+            shards that it owns, and rank 0 gives all, in the same order.
         """
         self._move(shards, from_leader=False)
 
     def scatter(self, shards: List[Tuple[int, Any]]) -> None:
-        """Their way back, as gather()."""
+        """Copies the shards from rank 0 back to their owners. Arguments as for gather()."""
         self._move(shards, from_leader=True)
 
     def _move(self, shards: List[Tuple[int, Any]], from_leader: bool) -> None:
@@ -130,13 +132,13 @@ class Ranks:
                 move.wait()
 
     def take_mean(self, values: Any) -> None:
-        """Over the ranks, in all of them, of f32 in main memory."""
+        """Replaces `values`, f32 in main memory, in each rank by their mean over all ranks."""
         with self._together() as group:
             dist.all_reduce(values, group=group)
         values /= self.count
 
     def share_values(self, values: Any) -> None:
-        """Those of rank 0 come to all."""
+        """Copies the values of rank 0 to all ranks."""
         with self._together() as group:
             dist.broadcast(values, src=self.members[0], group=group)
 
@@ -154,7 +156,7 @@ class Ranks:
                                   f"{error}") from error
 
     def why_ended(self) -> Optional[str]:
-        """What another rank has said that has ended before all others. None: none has."""
+        """Returns why the first other rank ended. None: this rank was first, or none has ended."""
         if self._was_first:
             return None
         try:
@@ -163,8 +165,8 @@ class Ranks:
             return None  # whose process had the store is gone
 
     def end(self, why: str) -> None:
-        """This rank does not come any more. The others, when they wait for it the next time, end
-        with LodestarError ABORTED."""
+        """Ends this rank. The other ranks end with LodestarError ABORTED when they next wait for
+        it."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -175,7 +177,7 @@ class Ranks:
         self._close()
 
     def close_at_end(self) -> None:
-        """All know that the job is over."""
+        """Closes the group once all ranks know that the job is over."""
         if _JOINS_WITHOUT_GIL:
             self._close()
 

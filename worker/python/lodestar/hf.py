@@ -13,19 +13,19 @@ from lodestar.worker_api import Step
 
 
 class Callback(TrainerCallback):
-    """Makes the Trainer's model and optimizer those of a job:
+    """Trains the Trainer's model, with its optimizer, as one worker of a job:
 
         Trainer(model, arguments, train_dataset=..., callbacks=[lodestar.hf.Callback(lodestar.join())])
 
     The Trainer reads its own data in its own order. The servers know only the number of samples, so
-    give each worker different data, or a different data seed. The Trainer's learning rates hold,
-    unless ps_server was given a flag of the learning rate; the Trainer's max_steps is the length of
-    its schedule. The Trainer stops when the job is done, so give it more steps than the job has
-    rounds. The model then has the weights of the job. Processes that the Trainer is started in (torchrun) are
-    not taken together: one process for each worker.
+    give each worker different data, or a different data seed. The Trainer's learning rates are
+    used, unless ps_server was given a flag of the learning rate. The Trainer's schedule is
+    max_steps long. The Trainer stops when the job is done, so give it more steps than the job has
+    rounds. The model then has the weights of the job. Each worker needs one process of its own: do
+    not start one worker with several processes (torchrun).
 
-    The Trainer clips gradients by itself before they leave (max_grad_norm); 0 leaves that to
-    ps_server --clip_norm, which clips their mean.
+    The Trainer clips each worker's gradients before they are sent (max_grad_norm). With
+    max_grad_norm=0 it clips none, and ps_server --clip_norm clips the mean of all workers.
     """
 
     def __init__(self, session: Session) -> None:

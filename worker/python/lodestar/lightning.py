@@ -16,12 +16,12 @@ from lodestar.worker_api import Step
 
 
 class Callback(_LightningCallback):
-    """Makes a LightningModule and its one optimizer those of a job:
+    """Trains a LightningModule, with its one optimizer, as one worker of a job:
 
         Trainer(callbacks=[lodestar.lightning.Callback(lodestar.join())], max_epochs=-1)
 
     The Trainer reads its own data in its own order. The servers know only the number of samples, so
-    give each worker different data, or another order. The module's learning rates hold, unless
+    give each worker different data, or another order. The module's learning rates are used, unless
     ps_server was given a flag of the learning rate. The Trainer stops when the job is done. Each
     worker needs one process with one device, and automatic optimization.
     """

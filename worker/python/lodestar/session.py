@@ -522,8 +522,8 @@ class Session:
             self._source.close()
 
     def ignore_schedulers(self) -> None:
-        """Before attach(): where the job's rates hold, they are set without an error instead of what
-        a scheduler has set. For Trainers, which always have one."""
+        """Before attach(): if the job uses its own rates, they replace without an error what a
+        scheduler has set. For Trainers, which always have a scheduler."""
         self._ignores_schedulers = True
 
     def _check_is_made(self) -> None:
