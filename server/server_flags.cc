@@ -244,8 +244,8 @@ ABSL_FLAG(std::string, journal_replica, "",
           "HOST:PORT of a `ps_server --replica` that keeps a copy of the journal, best on "
           "another machine. Empty means none. Nothing is acknowledged before it is on the "
           "replica's disk, so training waits while the replica is away. A server that has lost "
-          "its disk takes the journal from there. If its machine is gone, start a server on "
-          "the replica's folders with --promote. Requires --durability=journal.");
+          "its disk takes the journal from the replica. If the server's machine is gone, start a "
+          "server on the replica's folders with --promote. Requires --durability=journal.");
 ABSL_FLAG(bool, replica, false,
           "Run as a replica, not as a server. In --journal_dir it keeps copies of the journals "
           "of servers that name it in --journal_replica. With --checkpoint_dir, which may "
@@ -259,8 +259,9 @@ ABSL_FLAG(bool, promote, false,
 ABSL_FLAG(int64_t, accept_loss, -1,
           "Round that an alarm about a lost journal names. Giving it accepts the loss: the job "
           "goes back to the newest checkpoint. -1 means that no loss is accepted. The alarm is "
-          "raised, and the cluster waits, if a journal is missing or older than other servers or "
-          "checkpoints know it. The server refuses any other round. Only for the coordinator.");
+          "raised, and the cluster waits, if a journal is missing, or lacks records that other "
+          "servers or checkpoints mention. The server refuses any other round. Only for the "
+          "coordinator.");
 ABSL_FLAG(
     std::string, journal_limit, "0",
     "Size, such as 20GB, that a server's journal may reach after a checkpoint before the next "
@@ -276,8 +277,9 @@ ABSL_FLAG(absl::Duration, stop_timeout, absl::Minutes(1),
           "Time that a server has to save after SIGTERM or Ctrl-C, 100ms to 24h. In the first "
           "half, workers deliver their round and missing servers come back. Workers that do "
           "not are dropped from the round. If a server stays away, nothing is saved. The "
-          "second half is for writing. A second signal ends the server at once, and a third "
-          "even if it hangs. `psctl stop` waits the whole time for workers, then writes.");
+          "second half is for writing. A second signal ends the server at once. A third "
+          "signal ends the server even if it hangs. `psctl stop` waits the whole time for workers, "
+          "then writes.");
 ABSL_FLAG(std::string, memory_limit, "0",
           "Maximum memory for weights, optimizer state and contributions on this server, such "
           "as 500MB or 4GiB; a plain number is in bytes. 0 means what the machine, its control "
@@ -447,13 +449,13 @@ absl::Status CheckMayChoose(const job::OpenSettings& open, const std::set<std::s
   if (!decided.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("with auto, the job itself chooses ", absl::StrJoin(decided, ", "),
-                     ". Leave auto or these flags out, or run psctl plan for values"));
+                     ". Leave out auto, or leave out these flags. psctl plan recommends values"));
   }
   const bool is_of_local_steps = open.local_steps || open.fragments || open.overlap;
   if (!open.mode && is_of_local_steps && !job::HasLocalSteps(job)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "auto for --local_steps, --fragments or --overlap_steps needs --mode=local_sgd, not ",
-        NameOf(job.mode), ". Leave it out, or give --mode=auto"));
+        NameOf(job.mode), ". Leave auto out, or give --mode=auto"));
   }
   const std::vector<job::Mode> modes = job::ModesToChooseFrom();
   if (!open.mode && std::count(modes.begin(), modes.end(), job.mode) == 0) {

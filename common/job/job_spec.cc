@@ -101,7 +101,7 @@ absl::Status CheckOverlap(const JobSpec& job) {
     return refuse(absl::StrCat("overlaps whole rounds of all parameters, and contradicts",
                                job.fragments > 1 ? " --fragments=" + fragments : "",
                                job.overlap_steps > 0 ? " --overlap_steps=" + overlap_steps : "",
-                               "; use one of the two"));
+                               "; use one of the two flags"));
   }
   if (job.overlap_rounds && job.outer_optimizer != OuterOptimizerKind::kNesterov &&
       job.outer_optimizer != OuterOptimizerKind::kSgd) {
@@ -175,9 +175,9 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
         "the workers' mean. Use another --outer_optimizer, or --outer_reduction=mean");
   }
   if (job.robust_mean.is_robust()) {
-    return refuse(
-        absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
-                     ", which combines contributions element by element; use one of the two"));
+    return refuse(absl::StrCat(
+        "contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+        ", which combines contributions element by element; use one of the two flags"));
   }
   if (DividesBySenders(job)) {
     return refuse(
@@ -311,7 +311,7 @@ absl::Status CheckBatch(const JobSpec& job) {
   if (job.batch_size > 0 && job.global_batch_size > 0) {
     return Refuse("batch_size", absl::StrCat(job.batch_size),
                   absl::StrCat("contradicts --global_batch_size=", job.global_batch_size,
-                               "; give one of the two"));
+                               "; give one of the two flags"));
   }
   if (job.batch_size == 0 && job.global_batch_size == 0) {
     return Refuse("batch_size", "0", "needs --global_batch_size; give one of the two");

@@ -879,11 +879,11 @@ std::vector<Command> Commands() {
        .details =
            "The server keeps 4096 lines, at most 1 MiB of text, in memory. --worker shows\n"
            "lines with name=NAME, with worker=ID (the cluster's number for that worker), or\n"
-           "with NAME in the text. --round shows lines with round=R or 'round R' in the text.\n"
-           "With --output=json, lines are as with --log_format=json of ps_server. --follow\n"
-           "continues after a restart of the server and ends with the job. If the server\n"
-           "ends abruptly, up to a second of lines is missed. Other servers have their own\n"
-           "logs.\n",
+           "with NAME in the text. --round shows lines with round=R or 'round R' in the\n"
+           "text. With --output=json, lines are as with --log_format=json of ps_server.\n"
+           "--follow continues after a restart of the server and ends with the job. If the\n"
+           "server ends abruptly, up to a second of lines is missed. Other servers have\n"
+           "their own logs.\n",
        .flags = ClientFlags({"follow", "level", "worker", "round", "lines", "json", "output"}),
        .run = WithClient(ClientCommand(&LogsCommand))},
       {.name = "top",

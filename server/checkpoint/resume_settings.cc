@@ -68,10 +68,10 @@ void CompareModels(const params::ModelSpec& saved, const params::ModelSpec& aske
     differences.push_back(absl::StrCat(field, " is ", old->second, ", but the flags say ", value));
   }
   if (differences.empty()) return;
-  changes.push_back(
-      {kModelFlag, saved.name, asked.name,
-       absl::StrCat("the weights are of the other model (", absl::StrJoin(differences, "; "), ")"),
-       /*is_refused=*/true});
+  changes.push_back({kModelFlag, saved.name, asked.name,
+                     absl::StrCat("the checkpoint's weights are of another model (",
+                                  absl::StrJoin(differences, "; "), ")"),
+                     /*is_refused=*/true});
 }
 
 // Returns the flag that gives a job the model of the checkpoint, for the text of an error.

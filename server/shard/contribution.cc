@@ -52,7 +52,7 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind),
         ", but this job takes ", messages::ContributionKindName(wanted),
-        "; send what the mode of the registration wants"));
+        "; send the kind of contribution that the job's --mode wants"));
   }
   const params::Encoding encoding =
       is_first || is_averaged ? params::Encoding::kFp32 : job.push_encoding;

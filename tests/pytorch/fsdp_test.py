@@ -218,7 +218,7 @@ class FsdpTest(replay.ReplayTestCase):
     for log in self.failure("--alone"):
       self.assertIn("lodestar.join(..., group=torch.distributed.group.WORLD)", log)
     for log in self.failure("--other-model"):
-      self.assertIn("the ranks of a worker must train the same model on the same data set, but rank 0 has "
+      self.assertIn("all ranks of a worker must train the same model on the same data set, but rank 0 has "
                     "('add_tensor', '0.weight', [16, 12], 0, False), and rank 1 has "
                     "('add_tensor', 'layers.0.weight'", log)
 

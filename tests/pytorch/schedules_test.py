@@ -232,7 +232,7 @@ class SchedulesTest(replay.ReplayTestCase):
 
       return None, set_rate
 
-    self.assertIn("2.bias has the learning rate 0.025, and 0.weight, which leaves with it, 0.05:",
+    self.assertIn("2.bias has the learning rate 0.025, but 0.weight, which is sent with 2.bias, has 0.05.",
                   self.refusal(warm_one_group_up, **{**SYNC, **OPEN}))
 
   def test_scale_of_the_job_multiplies_the_rates(self):

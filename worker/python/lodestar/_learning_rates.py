@@ -104,17 +104,18 @@ class LearningRates:
 
     def check_groups(self) -> None:
         """Raises LodestarError FAILED_PRECONDITION if servers make the steps, and the groups do not
-        begin with one rate, and the job's schedule, which is one for all, holds."""
+        begin with one rate, and the job uses its own schedule, which has one rate for all."""
         if not self._are_own and any(share != 1.0 for share in self._shares):
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"groups of parameters differ in lr ({_text(self._firsts)}), and the schedule of the "
-                "servers is one for all: start ps_server without flags of the learning rate, and "
-                "not with --mode=async; or with --mode=local_sgd or --optimizer=reduce")
+                f"groups of parameters differ in lr ({_text(self._firsts)}), but the job's schedule "
+                "has one rate for all groups. Start ps_server without flags of the learning rate, "
+                "and not with --mode=async; or give it --mode=local_sgd or --optimizer=reduce")
 
     def by_block(self, tensors: Iterable[TrainedTensor]) -> Optional[Dict[int, float]]:
         """Returns the rates that servers are to make a step with, by block; -1 means all blocks.
-        None: the job's own holds. Raises LodestarError FAILED_PRECONDITION if a block has several."""
+        None: the job uses its own rates. Raises LodestarError FAILED_PRECONDITION if a block has
+        several rates."""
         if not self._are_own:
             return None
         groups = self._optimizer.param_groups
@@ -130,10 +131,10 @@ class LearningRates:
             if of_blocks.setdefault(tensor.block, rate) != rate:
                 raise LodestarError(
                     "FAILED_PRECONDITION",
-                    f"{tensor.name} has the learning rate {rate:g}, and {name}, which leaves with "
-                    f"it, {of_blocks[tensor.block]:g}: let groups of parameters begin with other "
-                    "rates in all programs, or start ps_server with --mode=local_sgd or "
-                    "--optimizer=reduce, which keep the program's optimizer")
+                    f"{tensor.name} has the learning rate {rate:g}, but {name}, which is sent with "
+                    f"{tensor.name}, has {of_blocks[tensor.block]:g}. Let the groups of parameters "
+                    "begin with different rates in all programs, or start ps_server with "
+                    "--mode=local_sgd or --optimizer=reduce, which keep the program's optimizer")
         return of_blocks
 
 
@@ -148,8 +149,8 @@ class JobSchedulers:
                     scheduler).__name__ == "ReduceLROnPlateau":
                 raise LodestarError(
                     "INVALID_ARGUMENT",
-                    f"schedulers= has a {type(scheduler).__name__}, whose rate the number of steps "
-                    "does not decide: leave it out there")
+                    f"schedulers= has a {type(scheduler).__name__}, whose rate does not depend on the "
+                    "number of steps alone. Leave that scheduler out of schedulers=")
         self._schedulers = list(schedulers)
         self._first = [copy.deepcopy(scheduler.state_dict()) for scheduler in schedulers]
         self._first_groups = [self._scheduled(scheduler.optimizer) for scheduler in schedulers]

@@ -99,10 +99,10 @@ class Ranks:
             for own, other in itertools.zip_longest(of_ranks[0], others, fillvalue="nothing"):
                 if own != other:
                     raise LodestarError(
-                        "INVALID_ARGUMENT", "all ranks of a worker must make the same calls with "
-                                            f"the same model and data set, but rank 0 gave {own}, "
-                                            f"and rank {rank} gave {other}. Give all ranks the "
-                                            "same")
+                        "INVALID_ARGUMENT", "all ranks of a worker must train the same model on "
+                                            f"the same data set, but rank 0 has {own}, and rank "
+                                            f"{rank} has {other}. Make model and data set alike in "
+                                            "all ranks")
 
     def gather(self, shards: List[Tuple[int, Any]]) -> None:
         """Copies shards of f32 from the main memory of the other ranks to rank 0.
