@@ -74,8 +74,7 @@ absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(storage::File
   return absl::DataLossError(absl::StrCat(
       path, " is damaged (", mark.status().message(),
       "). The file records whether another server may have continued from a copy of this journal. "
-      "If "
-      "no server has, remove this file. If a server has, continue with that server instead"));
+      "If no server has, remove this file. If a server has, continue with that server instead"));
 }
 
 absl::Status WriteReplicationMark(storage::FileSystem& disk, const std::string& folder,
@@ -138,18 +137,20 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     return plan;
   }
   if (!mark.is_whole) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        start.folder, " has only a part of the data of the replica ", mark.peer,
-        ". Start with --journal_replica=HOST:PORT of that replica to copy the rest. To "
-        "begin a new run, empty the folder"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(start.folder, " has only a part of the data of the replica ", mark.peer,
+                     ". To copy the rest, start with --journal_replica=", mark.peer,
+                     ". To begin a new run, empty the folder"));
   }
   if (!start.may_promote) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(start.folder, " has had the replica ", mark.peer, " since ", mark.since,
-                     ", and another server may have continued from that replica. If so, start with "
-                     "--journal_replica=HOST:PORT of the replica, and do as the server then says. "
-                     "If no server has continued from the replica or will, start with --promote: "
-                     "this server then continues without the replica"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        start.folder, " has had the replica ", mark.peer, " since ", mark.since,
+        ", and another server may have continued from that replica. Start with "
+        "--journal_replica=",
+        mark.peer,
+        ": if another server has continued, this server ends and says how to take that "
+        "server's data. If no server has continued from the replica or will, start "
+        "with --promote: this server then continues without the replica"));
   }
   plan.drops_mark = true;
   return plan;
@@ -192,8 +193,8 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
       "the server on ", mark->peer, " has written to the replica since ", mark->since,
       " and has continued without this server. Later data in this server's folders were never "
       "acknowledged. To continue from the replica, empty this server's folders. To make the "
-      "replica a "
-      "copy of this server instead, empty the replica's folders and give this server --promote"));
+      "replica a copy of this server instead, empty the replica's folders and give this server "
+      "--promote"));
 }
 
 }  // namespace lodestar::replica

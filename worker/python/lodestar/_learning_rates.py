@@ -108,9 +108,9 @@ class LearningRates:
         if not self._are_own and any(share != 1.0 for share in self._shares):
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"groups of parameters differ in lr ({_text(self._firsts)}), but the job's schedule "
-                "has one rate for all groups. Start ps_server without flags of the learning rate, "
-                "and not with --mode=async; or give it --mode=local_sgd or --optimizer=reduce")
+                f"groups of parameters differ in lr ({_text(self._firsts)}), but the job's "
+                "schedule has one rate for all groups. Start ps_server without flags of the learning "
+                "rate, and not with --mode=async; or give it --mode=local_sgd or --optimizer=reduce")
 
     def by_block(self, tensors: Iterable[TrainedTensor]) -> Optional[Dict[int, float]]:
         """Returns the rates that servers are to make a step with, by block; -1 means all blocks.
@@ -149,8 +149,8 @@ class JobSchedulers:
                     scheduler).__name__ == "ReduceLROnPlateau":
                 raise LodestarError(
                     "INVALID_ARGUMENT",
-                    f"schedulers= has a {type(scheduler).__name__}, whose rate does not depend on the "
-                    "number of steps alone. Leave that scheduler out of schedulers=")
+                    f"schedulers= has a {type(scheduler).__name__}, whose rate does not depend on "
+                    "the number of steps alone. Leave that scheduler out of schedulers=")
         self._schedulers = list(schedulers)
         self._first = [copy.deepcopy(scheduler.state_dict()) for scheduler in schedulers]
         self._first_groups = [self._scheduled(scheduler.optimizer) for scheduler in schedulers]
