@@ -216,15 +216,15 @@ constexpr JobField kFields[] = {
         .name = "batch_size", .group = kLengthGroup, .range = Whole(0, kMaxStepSamples),
         .wire = "batch_size", .is_site_state = true,
         .help = "Samples per worker and step, at most 1048576. 0 means that --global_batch_size "
-                "or --global_tokens sets it. If none of the three is given, it is 12. For a gpt "
-                "with 100 million parameters or more in sync, all workers together then have "
-                "524288 tokens per step."}),
+                "or --global_tokens sets it. If none of the three is given, a worker takes 12 "
+                "samples. For a gpt with 100 million parameters or more in sync, all workers "
+                "together then have 524288 tokens per step."}),
     Row<&JobSpec::global_batch_size>({
         .name = "global_batch_size", .group = kLengthGroup, .range = Whole(0, kMaxStepSamples),
         .wire = "global_batch_size", .is_site_state = true,
         .help = "Samples per step of all workers together, split evenly, at most 1048576. 0 "
                 "means that --batch_size or --global_tokens sets it. It cannot be combined with "
-                "either."}),
+                "either flag."}),
     Row<&JobSpec::optimizer, &OptimizerSettings::kind>({
         .name = "optimizer", .group = kOptimizerGroup, .wire = "optimizer.kind",
         .absent = Absent::kIsRefused, .is_site_state = true, .is_inner_state = true,
@@ -251,7 +251,7 @@ constexpr JobField kFields[] = {
         .absent = Absent::kIsRefused, .is_planned = true,
         .help = "Course of the learning rate after warm-up: constant, cosine, linear or program. With "
                 "cosine and linear it falls to --min_learning_rate. With program (--model=client) "
-                "the rates of the programs' optimizers hold. That is the default of PyTorch "
+                "the rates of the programs' optimizers are used. That is the default of PyTorch "
                 "programs if no flag of the learning rate is given."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::warmup_rounds>({
         .name = "warmup_rounds", .group = kOptimizerGroup, .range = Whole(0, kMaxRounds),
@@ -294,7 +294,7 @@ constexpr JobField kFields[] = {
         .name = "clip_norm", .group = kOptimizerGroup, .range = Real(0, kMaxNorm),
         .wire = "clip_norm", .is_site_state = true,
         .help = "Maximum norm of the gradient, 0 to 1e30. A longer gradient is scaled down to "
-                "it. 0 means no limit."}),
+                "that norm. 0 means no limit."}),
     Row<&JobSpec::quorum>({
         .name = "quorum", .group = kModeGroup, .range = Whole(0, kMaxWorkers), .wire = "quorum",
         .counts = [](const JobSpec& job) {
@@ -305,18 +305,18 @@ constexpr JobField kFields[] = {
         .help = "Number of contributions that complete a round in sync, or an outer step in "
                 "async_local_sgd. In sync, later contributions are dropped and counted; the "
                 "number is at most --min_workers, and 0 means all workers. In async_local_sgd, "
-                "0 means as many as there are workers when the first one arrives."}),
+                "0 means as many as there are workers when the first contribution arrives."}),
     Row<&JobSpec::robust_mean>({
         .name = "robust_mean", .group = kModeGroup, .counts = HasRosters,
         .counts_with = "--mode=sync or local_sgd", .site = Site::kOwn, .is_planned = true,
         .help = "How the contributions of a round are combined, in sync and local_sgd: none, "
-                "median or trimmed:K. With none, it is their mean, which one wrong contribution "
-                "can spoil. With median, each element is the middle value. With trimmed:K, each "
-                "element is the mean without the K lowest and K highest values, so that up to K "
-                "workers may send anything. Give --min_workers and --keep_workers at least 2K+1 "
-                "(median: 3), because smaller rounds leave out less. A job then has at most 32 "
-                "workers. While a round is open, a server holds a copy of its weights per "
-                "worker."}),
+                "median or trimmed:K. With none, the result is their mean, which one wrong "
+                "contribution can spoil. With median, each element is the middle value. With "
+                "trimmed:K, each element is the mean without the K lowest and K highest values, "
+                "so that up to K workers may send anything. Give --min_workers and "
+                "--keep_workers at least 2K+1 (median: 3), because smaller rounds leave out "
+                "less. A job then has at most 32 workers. While a round is open, a server holds "
+                "a copy of its weights per worker."}),
     Row<&JobSpec::norm_limit>({
         .name = "norm_limit", .group = kOptimizerGroup, .range = ZeroOr(kMinNormLimit, kMaxNorm),
         .wire = "norm_limit", .site = Site::kOwn,
@@ -354,7 +354,7 @@ constexpr JobField kFields[] = {
                 "faster in its last rounds computes more samples, so that fast workers hardly "
                 "wait. The samples of a step stay the same, and contributions weigh by their "
                 "samples. In async_local_sgd, speed divides --local_steps instead of samples. "
-                "It is refused in async."}),
+                "The value speed is refused in async."}),
     // This field has no effect in lock step, because no contribution is stale there.
     Row<&JobSpec::staleness_scaling>({
         .name = "staleness_scaling", .group = kModeGroup, .wire = "staleness_scaling",
@@ -396,9 +396,10 @@ constexpr JobField kFields[] = {
         .name = "merge", .group = kModeGroup, .wire = "merge", .absent = Absent::kIsDefault,
         .counts = [](const JobSpec& job) { return job.overlap_steps > 0; },
         .counts_with = "--overlap_steps above 0", .is_exchange = true,
-        .help = "How a worker continues from new weights that arrive after --overlap_steps: "
-                "keep or mix. With keep, it takes them and adds the steps made meanwhile. With "
-                "mix, it takes --merge_alpha of its own weights and the rest of the new ones."}),
+        .help = "How a worker continues from new weights that arrive after --overlap_steps: keep "
+                "or mix. With keep, the worker takes the new weights and adds its steps made "
+                "meanwhile. With mix, it takes the share --merge_alpha of its own weights, and "
+                "the rest of the new weights."}),
     Row<&JobSpec::merge_alpha>({
         .name = "merge_alpha", .group = kModeGroup, .range = Real(0, 1), .wire = "merge_alpha",
         .absent = Absent::kIsDefault, .absent_with = "merge",
@@ -471,12 +472,12 @@ constexpr JobField kFields[] = {
         .counts = [](const JobSpec& job) { return job.mode == Mode::kLocalSgd; },
         .counts_with = "--mode=local_sgd", .site = Site::kOwnWithLocalSteps,
         .help = "How servers combine the contributions of a round in local_sgd: mean or "
-                "direction. With mean, it is their mean, which is shorter if their directions "
-                "differ. With direction, each tensor gets the mean direction with the mean "
-                "length (Decoupled DiLoCo, arXiv:2604.21428); embeddings get the mean. Steps "
-                "then keep their length if workers join or leave. It is refused with "
-                "--outer_optimizer=average. Servers hold one more copy of the parameters while "
-                "a round is open."}),
+                "direction. With mean, the result is their mean, which is shorter if their "
+                "directions differ. With direction, each tensor gets the mean direction with the "
+                "mean length (Decoupled DiLoCo, arXiv:2604.21428); embeddings get the mean. "
+                "Steps then keep their length if workers join or leave. The value direction is "
+                "refused with --outer_optimizer=average. Servers hold one more copy of the "
+                "parameters while a round is open."}),
     Row<&JobSpec::momentum_correction>({
         .name = "momentum_correction", .group = kModeGroup, .wire = "momentum_correction",
         .absent = Absent::kIsDefault, .counts = IsAsyncLocalSgd,
@@ -544,8 +545,8 @@ constexpr JobField kFields[] = {
         .counts_with = "--push_encoding or --pull_encoding other than fp32", .site = Site::kOwn,
         .is_planned = true,
         .help = "Add what an encoding loses to the next contribution or change, so that the "
-                "losses do not add up. Turn it off only for comparison. It cannot be off with "
-                "topk."}),
+                "losses do not add up. Turn it off only for comparison. Error feedback cannot be "
+                "off with topk."}),
     Row<&JobSpec::feedback_decay>({
         .name = "feedback_decay", .group = kWireGroup, .flag_default = "0",
         .wire = "feedback_decay", .absent = Absent::kIsDefault,
@@ -555,14 +556,15 @@ constexpr JobField kFields[] = {
         },
         .counts_with = "--push_encoding other than fp32 and --error_feedback", .site = Site::kOwn,
         .is_exchange = true,
-        .help = "Factor by which error feedback is multiplied before a worker adds it to its "
-                "next contribution, above 0 and at most 1. 0 means 0.95 with "
-                "--push_encoding=topk (as in SparseLoCo), and 1 with other encodings."}),
+        .help = "Factor by which a worker multiplies its residual (what encodings have lost) "
+                "before it adds the residual to its next contribution, above 0 and at most 1. 0 "
+                "means 0.95 with --push_encoding=topk (as in SparseLoCo), and 1 with other "
+                "encodings."}),
     Row<&JobSpec::min_workers>({
         .name = "min_workers", .group = kModeGroup, .range = Whole(1, kMaxWorkers),
         .wire = "min_workers", .site = Site::kOwn, .is_of_coordinator = true,
         .help = "Number of workers that must have joined before the job starts, at least 1. "
-                "This also holds if a server is started again."}),
+                "This also applies when a server is started again."}),
     Row<&JobSpec::keep_workers>({
         .name = "keep_workers", .group = kModeGroup, .wire = "keep_workers",
         .absent = Absent::kIsDefault, .site = Site::kOwn, .is_of_coordinator = true,

@@ -54,10 +54,11 @@ absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std
   absl::StatusOr<DeviceMemory> memory =
       DeviceMemory::Allocate(device, static_cast<size_t>(arena->num_bytes_));
   if (!memory.ok()) {
-    return absl::Status(memory.status().code(),
-                        absl::StrCat("parameters and gradients of ", owner, " need ",
-                                     arena->num_bytes_, " bytes on ", device->capabilities().name,
-                                     ": ", memory.status().message(), "; choose a smaller model"));
+    return absl::Status(
+        memory.status().code(),
+        absl::StrCat("parameters and gradients of ", owner, " need ", arena->num_bytes_,
+                     " bytes on ", device->capabilities().name, ": ", memory.status().message(),
+                     "; choose a smaller model, or a device with more memory"));
   }
   arena->memory_ = *std::move(memory);
   arena->Place(arena->memory_.data());
