@@ -47,12 +47,11 @@ ABSL_FLAG(std::string, advertise, "",
 ABSL_FLAG(
     std::string, http, "",
     "HOST:PORT of the dashboard, whose address `psctl dashboard` prints, and of the pages for "
-    "monitoring. Empty means no pages. "
-    "The pages are /, /metrics (Prometheus), /healthz, /readyz and /statusz. Port 0 "
-    "means that the system chooses a port, which the log names. Plain HTTP is used if "
-    "only this machine reaches the address, otherwise HTTPS. HTTPS pages ask for a "
-    "certificate of the role viewer or operator, or for a token as password or bearer "
-    "token (`psctl token create --role=viewer`).");
+    "monitoring. Empty means no pages. The pages are /, /metrics (Prometheus), /healthz, /readyz "
+    "and /statusz. Port 0 means that the system chooses a port, which the log names. Plain HTTP "
+    "is used if only this machine reaches the address, otherwise HTTPS. HTTPS pages ask for a "
+    "certificate of the role viewer or operator, or for a token as password or bearer token "
+    "(`psctl token create --role=viewer`).");
 ABSL_FLAG(std::vector<std::string>, http_names, {},
           "More host names under which browsers may open the pages of --http, as "
           "NAME[,NAME...]. Requests under other names are refused, except this machine's own "

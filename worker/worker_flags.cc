@@ -100,14 +100,15 @@ ABSL_FLAG(std::string, name, "",
           "'_' and '-', and begins with a letter or digit. Empty means host name and process "
           "id. With --join, it is this machine's name in the cluster. Empty then means a name "
           "that the cluster gives, and the process id.");
-ABSL_FLAG(std::string, keep_residuals, "local_steps",
-          "In which jobs this worker keeps on disk what encodings have lost: local_steps, "
-          "always or never. If a worker is killed and started again, it then continues exactly. "
-          "Requires --state_dir and --name, the same ones at the restart, and a job with error "
-          "feedback (--push_encoding). With local_steps, workers do this in local_sgd and "
-          "async_local_sgd. With always, they also do it in sync and async. Every step then waits "
-          "for the disk, with no transfer hidden behind computing. Each round writes 8 to 10 bytes "
-          "per parameter, and the folder takes up to twice that.");
+ABSL_FLAG(
+    std::string, keep_residuals, "local_steps",
+    "In which jobs this worker keeps on disk what encodings have lost: local_steps, "
+    "always or never. If a worker is killed and started again, it then has lost none of that. "
+    "Requires --state_dir and --name, the same ones at the restart, and a job with error "
+    "feedback (--push_encoding). With local_steps, workers do this in local_sgd and "
+    "async_local_sgd. With always, they also do it in sync and async. Every step then waits "
+    "for the disk, with no transfer hidden behind computing. Each round writes 8 to 10 bytes "
+    "per parameter, and the folder takes up to twice that.");
 ABSL_FLAG(bool, overlap, true,
           "Pull weights during the forward pass and push gradients during the backward pass. "
           "Turn it off only to measure what that saves; the results are the same.");
