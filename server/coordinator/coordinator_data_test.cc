@@ -49,7 +49,7 @@ TEST(CoordinatorDataTest, SharedWorkersMustAgreeAlsoIfAnOwnOneJoinedFirst) {
   ASSERT_TRUE(cluster.Register(b).ok());
   const absl::Status refused = cluster.Join(b, other);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("which worker 'a' brought"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("which worker 'a' has"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("fingerprint beef"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("fingerprint f00d"));
 }

@@ -626,7 +626,7 @@ TEST_F(StalledWorkerTest, APathOnWhichNothingMovesIsWaitedForALeaseAndTheUsualTi
   EXPECT_THAT(
       WaitingFor(),
       AllOf(StartsWith("round 1 waits for b, c, open for 12s; worker c: no bytes to shard 1 at "
-                       "host:1 for 11s; "),
+                       "host:1 for 11s"),
             HasSubstr("--advertise")));
   Pass(1, {{}, {"wait"}, {"push", /*still_shard=*/1}});
   EXPECT_EQ(Alive(), "ab") << "that a's push is not acknowledged is not its fault";
@@ -1077,7 +1077,7 @@ TEST_F(PushSpaceTest, DropsPushThatIsAbandonedForALease) {
   pass(absl::Seconds(4));
   EXPECT_EQ(Alive(), "ab");
   EXPECT_THAT(cluster_.observer().alarms.back(),
-              AllOf(HasSubstr("worker 'c'"), HasSubstr("of bucket 3, 65536 of 1048576 bytes"),
+              AllOf(HasSubstr("worker 'c'"), HasSubstr("65536 of 1048576 bytes of bucket 3"),
                     HasSubstr("--lease=10s")));
 }
 

@@ -293,8 +293,9 @@ TEST_F(SharedMemoryTest, ChunksThatLieAboutTheirPlaceAreRefused) {
   stolen.set_worker_id(2);
   EXPECT_THAT(PushOne(stolen), StatusIs(absl::StatusCode::kUnavailable));
   for (const uint64_t offset : {uint64_t{1 << 20}, (uint64_t{1} << 20) - 1, ~uint64_t{0}}) {
-    EXPECT_THAT(PushOne(SharedChunk(open.name, offset, crc32c)),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not in a region")))
+    EXPECT_THAT(
+        PushOne(SharedChunk(open.name, offset, crc32c)),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not fit into the region")))
         << offset;
   }
   EXPECT_THAT(PushOne(SharedChunk(open.name, 0, crc32c + 1)),

@@ -119,7 +119,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     taken = subprocess.run([BINARIES["psctl"], "serve", self.path("runs", "second"), "--http=" + self.url[7:-1]],
                            capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     self.assertEqual(taken.returncode, 1)
-    self.assertIn("choose another --http", taken.stderr)
+    self.assertIn("give another --http", taken.stderr)
     served.send(signal.SIGTERM)
     self.assert_ends(served)
 
@@ -325,7 +325,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertEqual(self.get("statusz", host="evil.example")[0], 403)
     self.assertEqual(self.get("nothing")[0], 404)
     for flag, code, words in (("10.0.0.1:8080", 2, "give --tls"),
-                              (self.url[len("http://"):-1], 129, "choose another --http")):
+                              (self.url[len("http://"):-1], 129, "give another --http")):
       refused = self.start(self.server_command(http=flag, metrics_out=self.path("refused.jsonl")), "refused")
       self.assertEqual(refused.wait(), code, refused.log())
       self.assertIn(words, refused.log())

@@ -261,7 +261,7 @@ class JoiningTest(JoiningTestCase):
     once = self.new_token("--uses=1", "--name=member")
     member = self.start_joiner("member", join=once)
     self.wait_for_round(1)
-    self.assert_turned_away("again", r"token \w+ has been used once, as often as it may",
+    self.assert_turned_away("again", r"token \w+ has been used once, its maximum",
                             join=once)
     self.assert_turned_away("viewer", r"token \w+ is for the role viewer, but this call needs the role worker",
                             join=self.new_token("--role=viewer"))

@@ -74,8 +74,8 @@ TEST_F(NoticeSourceTest, AnAddressIsANoticeOnceItAnswers200) {
   EXPECT_EQ(Look({{404, "no"}}), "none");
   EXPECT_THAT(asked_, ElementsAre("GET example.com/going"));
   EXPECT_EQ(Look({{204, ""}}), "none");
-  EXPECT_THAT(Look({{302, ""}}), HasSubstr("error: the source answers 302"));
-  EXPECT_THAT(Look({{500, ""}}), HasSubstr("error: the source answers 500"));
+  EXPECT_THAT(Look({{302, ""}}), HasSubstr("error: it answers 302"));
+  EXPECT_THAT(Look({{500, ""}}), HasSubstr("error: it answers 500"));
   EXPECT_EQ(Look({}), "error: away");
   EXPECT_EQ(Look({{200, ""}}), "notice: http://example.com:8080/going exists");
 }
