@@ -772,8 +772,9 @@ void CoordinatorRole::SaveAndGoOn() {
   rpc::TakeCheckpoint(
       strand_, kPatience, [](const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
         if (published.ok())
-          return logging::LogInfo("saved a checkpoint, as the signal asked: {}", published->path);
-        logging::LogWarn("could not save a checkpoint, as the signal asked: {}",
+          return logging::LogInfo("saved the checkpoint that a signal asked for: {}",
+                                  published->path);
+        logging::LogWarn("could not save the checkpoint that a signal asked for: {}",
                          published.status().message());
       });
 }

@@ -47,10 +47,10 @@ ABSL_FLAG(std::string, token_bytes, "auto",
           "header of llm.c decides, or without one the size of the model's vocabulary.");
 ABSL_FLAG(std::string, data_partition, "shared",
           "Whether workers share their data: shared or own. With shared, all workers have the "
-          "same data. The server checks that, and hands out parts of the data. With own, this "
-          "worker's data are only here, and it makes its own passes over them. The held-out "
-          "loss is then a mean over all data sets, weighted by size. All workers' batches have the "
-          "same size, so samples of a small data set are seen more often and weigh more.");
+          "same data. The server checks that, and hands out parts of the data. With own, only "
+          "this worker has its data, and it makes its own passes over them. The held-out loss is "
+          "then a mean over all data sets, weighted by size. Batches of all workers have one size, "
+          "so each sample of a small data set is seen more often, and influences the model more.");
 ABSL_FLAG(std::string, device, "auto",
           "Device that computes: auto, cpu, cuda, cuda:N, cuda:all or several as in cuda:0,1. "
           "The value auto means the first CUDA card, or the CPU if there is none. The value "

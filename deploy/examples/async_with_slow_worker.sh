@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# Asynchronous training with a worker that gets a quarter of the time of the other: the other does not wait for it, and what it sends
-# is old, so its steps are made shorter (--staleness_scaling=inverse).
+# Asynchronous training with two workers, one of which has a quarter of its CPU time. The fast worker does not wait for the slow
+# one. The slow worker's gradients are old when they arrive, so the server makes shorter steps (--staleness_scaling=inverse).
 #
 #   deploy/examples/async_with_slow_worker.sh [--data=PATH] [--model=PRESET|FILE] [--rounds=N] [--out=DIR]
 set -euo pipefail

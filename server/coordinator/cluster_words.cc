@@ -1259,7 +1259,8 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
           state.model.layout()->hash(), "; build the model from the job's settings"));
     case Kind::kLacksLayout:
       return absl::UnavailableError(
-          "not ready: the job waits for a program that gives the layout of its model; the call is "
+          "not ready: the job waits for the first program to give the layout of the model; the "
+          "call is "
           "retried automatically");
     case Kind::kAwaitsOther:
       return absl::UnavailableError(

@@ -74,7 +74,8 @@ void AddJob(const v1::ClusterStatus& status, Exposition& out) {
       .Add(static_cast<double>(status.samples()));
   out.Counter("samples_trained", "Number of training samples in completed rounds.")
       .Add(static_cast<double>(status.trained_samples()));
-  out.Counter("samples_untrained", "Number of given samples that no worker will train on.")
+  out.Counter("samples_untrained",
+              "Number of samples that were handed out and that no worker will train on.")
       .Add(static_cast<double>(status.untrained_samples()));
   out.Gauge("samples_per_second", "Recent rate of samples.").Add(status.samples_per_second());
   if (status.tokens_per_second() > 0) {

@@ -92,7 +92,8 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   const grpc::Status parsed =
       grpc::SerializationTraits<v1::PullRequest>::Deserialize(&message, &request_);
   if (!parsed.ok()) {
-    return absl::DataLossError("pull: the request is not a valid PullRequest; send it again");
+    return absl::DataLossError(
+        "pull: the request was damaged on its way, and is not a valid PullRequest; send it again");
   }
   if (request_.crc32c() != 0 && request_.crc32c() != wire::ChecksumOf(request_)) {
     return absl::DataLossError("pull: the request was damaged on its way; send it again");

@@ -137,7 +137,7 @@ class StoppingTest(ClusterTestCase):
     self.wait_for_round(5)
     for process in (worker, server):
       process.send(signal.SIGUSR1)
-    server.wait_for_log("saved a checkpoint, as the signal asked")
+    server.wait_for_log("saved the checkpoint that a signal asked for")
     saved = self.saved(self.checkpoints)
     self.assertTrue([name for name in saved if name.startswith("round-")], saved)
     self.wait_for_round(len(self.metrics()) + 5)

@@ -139,8 +139,8 @@ absl::Status StepHandoff::BlockReady(int block) {
 absl::Status StepHandoff::SetLearningRate(int block, double rate) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("learning rate ", rate, " is set, and no step of training is at hand"));
+    return absl::FailedPreconditionError(absl::StrCat("the learning rate cannot be set to ", rate,
+                                                      ", because no training step has begun"));
   }
   if (has_ready_blocks_) {
     return absl::FailedPreconditionError(

@@ -49,7 +49,7 @@ absl::StatusOr<std::optional<std::string>> AzureNotice::Look() {
                      Get("instance/compute/name?api-version=2021-02-01&format=text"));
     name_ = std::string(absl::StripAsciiWhitespace(name));
     if (name_.empty())
-      return absl::UnavailableError("the source does not give this machine's name");
+      return absl::UnavailableError("Azure's metadata service does not give this machine's name");
   }
   ASSIGN_OR_RETURN(const std::string body, Get("scheduledevents?api-version=2020-07-01"));
   ASSIGN_OR_RETURN(const Json json, ParseJson(body, kLimits));

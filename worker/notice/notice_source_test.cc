@@ -153,7 +153,8 @@ TEST_F(NoticeSourceTest, AzureTellsOfEventsAndThoseThatEndThisMachineAreNotices)
 
 TEST_F(NoticeSourceTest, WhatAzureDoesNotSayIsTrouble) {
   Make("azure");
-  EXPECT_THAT(Look({{200, " "}}), HasSubstr("error: the source does not give this machine's name"));
+  EXPECT_THAT(Look({{200, " "}}),
+              HasSubstr("error: Azure's metadata service does not give this machine's name"));
   EXPECT_THAT(Look({{404, ""}}), HasSubstr("error: the source answers 404"));
   EXPECT_THAT(Look({{200, "a"}, {429, ""}}), HasSubstr("error: the source answers 429"));
   EXPECT_THAT(Look({{200, "{"}}), HasSubstr("error"));
