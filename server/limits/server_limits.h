@@ -3,7 +3,7 @@
 // ServerLimits are the limits of one server, per peer and in all, that an operator may have a
 // reason to change. They are filled from flags by server_flags, and by hand in tests. Each part of
 // the server gets its own limits. Other limits are constants in the code that uses them.
-// docs/reference/limits.md lists both.
+// docs/reference/limits.md lists those of both kinds that operators meet.
 #pragma once
 
 #include <cstdint>
