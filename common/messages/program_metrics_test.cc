@@ -24,8 +24,8 @@ TEST(ProgramMetricsTest, NamesAreShortAndPlain) {
   EXPECT_OK(CheckMetricName(std::string(64, 'a')));
   for (const std::string& name : {std::string(), std::string("a b"), std::string("a\"b"),
                                   std::string("\xc3\xa4"), std::string(65, 'a')}) {
-    EXPECT_THAT(CheckMetricName(name), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                HasSubstr("letters, digits and ._-/, at most 64")))
+    EXPECT_THAT(CheckMetricName(name),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is at most 64")))
         << name;
   }
 }

@@ -251,7 +251,7 @@ TEST_F(ServeCommandTest, OnlyThisMachineIsServedAndOnlyAtAFreePort) {
       [&] {
         const std::string taken = url.substr(7, url.size() - 8);
         EXPECT_THAT(Serve(FolderOf("run"), taken),
-                    StatusIs(absl::StatusCode::kUnavailable, HasSubstr("choose another --http")));
+                    StatusIs(absl::StatusCode::kUnavailable, HasSubstr("give another --http")));
       }));
 }
 

@@ -65,7 +65,7 @@ TEST_F(VerifyCommandTest, NamesWhatIsDamagedAndReadsTheRest) {
       lines_,
       ElementsAre(AllOf(StartsWith("runs/round-00000012  DAMAGED: "), HasSubstr("MANIFEST.json")),
                   "runs/round-00000011  DAMAGED: runs/round-00000011/weights has 5 bytes, "
-                  "MANIFEST.json says 7",
+                  "but MANIFEST.json says 7",
                   AllOf(StartsWith("runs/round-00000009  DAMAGED: "), HasSubstr("has crc32c")),
                   StartsWith("runs/round-00000007  whole: ")));
 }

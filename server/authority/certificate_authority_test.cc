@@ -253,7 +253,7 @@ TEST_F(CertificateAuthorityTest, AnAuthorityOutOfItsTimeIsNamedWithTheTimeOfTheC
   now_ += absl::Hours(24 * 4000);
   EXPECT_THAT(
       CertificateAuthority::Open({.folder = folder_}, {.now = [this] { return now_; }}),
-      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("authority.pem has ended")));
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("authority.pem expired at")));
   now_ = absl::FromUnixSeconds(1'500'000'000);  // 2017
   EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {.now = [this] { return now_; },
                                                                .built = absl::InfinitePast()}),

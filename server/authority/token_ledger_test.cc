@@ -116,7 +116,7 @@ TEST_F(TokenLedgerTest, ATokenThatIsShownSaysWhoItIsAndCountsNoUse) {
   EXPECT_OK(ledger_.RevokeToken("t"));
   EXPECT_THAT(shown("t"), Refused("was revoked"));
   now_ += kDay;
-  EXPECT_THAT(shown("named"), Refused("has ended"));
+  EXPECT_THAT(shown("named"), Refused("expired at"));
 }
 
 TEST_F(TokenLedgerTest, ATokenOfANameThatWasRevokedIsShownInVain) {

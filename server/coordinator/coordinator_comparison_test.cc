@@ -240,7 +240,7 @@ TEST_F(CoordinatorComparisonTest, ShardThatLacksRecordOfCountedContributionTakes
   behind.end = 76;
   ASSERT_OK(Attach(1, behind));
   EXPECT_EQ(cluster_.store().restores, 2);
-  EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("record 77 was on disk")));
+  EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("record 77 was already on disk")));
 }
 
 // The new coordinator has neither a journal nor a checkpoint.

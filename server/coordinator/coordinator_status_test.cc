@@ -270,7 +270,7 @@ TEST(CoordinatorStatusTest, AJournalThatCannotBeWrittenIsWhatIsWaitedFor) {
   coordinator.OnJournalState(1, {.trouble = "disk full"}, cluster.now());
   ClusterSnapshot snapshot = coordinator.Snapshot(cluster.now());
   EXPECT_EQ(snapshot.state, "waiting_for_journal");
-  EXPECT_EQ(snapshot.waiting_for, "the journal of shard 1: disk full");
+  EXPECT_EQ(snapshot.waiting_for, "the journal of shard 1 cannot be written: disk full");
   EXPECT_TRUE(snapshot.is_held_up);
   EXPECT_FALSE(snapshot.eta.has_value());
   ASSERT_EQ(snapshot.requests.size(), 1);
@@ -281,13 +281,17 @@ TEST(CoordinatorStatusTest, AJournalThatCannotBeWrittenIsWhatIsWaitedFor) {
   EXPECT_EQ(coordinator.Heartbeat({a.life, 0, 0, ""}, cluster.now())->waiting_for,
             "the journal of shard 1 cannot be written");
   coordinator.OnJournalState(0, {.trouble = "no answer"}, cluster.now());
-  EXPECT_EQ(coordinator.Snapshot(cluster.now()).waiting_for,
-            "the journal of shard 0: no answer and the journal of shard 1: disk full");
+  EXPECT_EQ(
+      coordinator.Snapshot(cluster.now()).waiting_for,
+      "the journal of shard 0 cannot be written: no answer and the journal of shard 1 cannot be "
+      "written: disk full");
 
   // While the server of shard 1 is away, the state of its journal is not known.
   coordinator.OnShardDisconnected(1, 71, cluster.now());
-  EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
-              StartsWith("the journal of shard 0: no answer; waits for the server of shard 1"));
+  EXPECT_THAT(
+      coordinator.Snapshot(cluster.now()).waiting_for,
+      StartsWith(
+          "the journal of shard 0 cannot be written: no answer; waits for the server of shard 1"));
   coordinator.OnJournalState(0, {}, cluster.now());
   EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
               StartsWith("waits for the server of shard 1"));
@@ -299,7 +303,8 @@ TEST(CoordinatorStatusTest, TheJournalOfAnOnlyServerNeedsNoNumber) {
   CoordinatorHarness cluster(config);
   cluster.Start();
   cluster.coordinator().OnJournalState(0, {.trouble = "disk full"}, cluster.now());
-  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for, "the journal: disk full");
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+            "the journal cannot be written: disk full");
 }
 
 TEST(CoordinatorStatusTest, EachShardHasTheReplicaThatItsServerTellsOf) {
@@ -447,7 +452,7 @@ TEST(CoordinatorStatusTest, ACheckpointThatWasAskedForShowsUntilItIsThere) {
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
   snapshot = cluster.coordinator().Snapshot(cluster.now());
   ASSERT_EQ(snapshot.requests.size(), 1);
-  EXPECT_EQ(snapshot.requests[0].waiting_for, "waits for the servers to write");
+  EXPECT_EQ(snapshot.requests[0].waiting_for, "waits for the servers to write the checkpoint");
   cluster.FinishSave();
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).requests, IsEmpty());
 }

@@ -118,7 +118,7 @@ TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("needs 106.60 GB: weights 26.63 GB, optimizer state "
                                        "53.27 GB, sums 26.63 GB, staging 67.1 MB"),
-                             HasSubstr("at least 6 servers"))));
+                             HasSubstr("at least 6 such servers"))));
   EXPECT_OK(plan::CheckShardMemory(plan::EstimateShardMemory(job, kElements / 6), host));
 }
 
@@ -176,7 +176,7 @@ TEST(ShardMemoryTest, WhatDoesNotFitIsRefusedWithBothNumbers) {
   EXPECT_THAT(plan::CheckShardMemory(needed, host),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("needs 4.07 GB"), HasSubstr("/jobs/7 has 3.50 GB"),
-                             HasSubstr("at least 2 servers"))));
+                             HasSubstr("at least 2 such servers"))));
   host.available_bytes = 5'000'000'000;
   const auto warning = plan::CheckShardMemory(needed, host);
   ASSERT_OK(warning);

@@ -64,10 +64,10 @@ TEST(AsynchronousTest, BoundHoldsAboveItAndNamesTheSlowest) {
   cluster.members = members;
   EXPECT_EQ(policy.OnGrant(members[0], cluster).action, Action::kApply);
   members[0].rounds_completed = 6;
-  EXPECT_EQ(
-      policy.OnGrant(members[0], cluster).reason,
-      "the next round of fast would be 3 ahead of slow, more than --max_rounds_ahead=2; waits for "
-      "slow");
+  EXPECT_EQ(policy.OnGrant(members[0], cluster).reason,
+            "the next round of fast would be 3 rounds ahead of slow, more than "
+            "--max_rounds_ahead=2; waits for "
+            "slow");
   EXPECT_EQ(AsynchronousCluster({}).OnGrant(members[0], cluster).action, Action::kApply);
 }
 

@@ -477,7 +477,7 @@ TEST_F(PushPullTest, EncodedChunksEndWhereBlocksOrBucketsEnd) {
                     StatusIs(absl::StatusCode::kInvalidArgument,
                              HasSubstr(absl::StrCat(params::EncodingName(encoding),
                                                     " elements in blocks of ", block,
-                                                    " and at most ", size))));
+                                                    ", and at most ", size))));
       }
       v1::PushReply reply;
       EXPECT_OK(PushChunks({zeros(bucket, 0, block_bytes), zeros(bucket, block, rest)}, &reply));
