@@ -87,7 +87,7 @@ class Attempts:
         ("token used a second time", self.token_used, "has been used once", "enrolments failed"),
         ("token used three times instead of two", self.token_used_thrice, "has been used 2 times",
          "enrolments failed"),
-        ("token that has ended", self.token_ended, "has ended|ended at", "enrolments failed"),
+        ("token that has ended", self.token_ended, "has ended|ended at|expired", "enrolments failed"),
         ("token that was revoked", self.token_revoked, "was revoked", "enrolments failed"),
         ("secret guessed", self.guessed, "does not know the token", "enrolments failed"),
         ("hash of the authority wrong", self.wrong_hash, "the secret was not sent",
