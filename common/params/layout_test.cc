@@ -170,8 +170,8 @@ TEST(LayoutTest, CheckSameLayoutNamesTheFirstDifference) {
   ASSERT_OK_AND_ASSIGN(const Layout b, Layout::FromTensors(changed));
   EXPECT_THAT(CheckSameLayout(a, "server", b, "worker"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr(absl::StrCat("server has ", a.hash())),
-                             HasSubstr(absl::StrCat("worker has ", b.hash())),
+                       AllOf(HasSubstr(absl::StrCat("server has the layout with hash ", a.hash())),
+                             HasSubstr(absl::StrCat("worker has the one with hash ", b.hash())),
                              HasSubstr("tensor 1: 'b' [5]"), HasSubstr("'b' [7]"))));
 
   changed = TwoTensors();

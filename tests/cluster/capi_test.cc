@@ -790,7 +790,7 @@ TEST(CApiTest, WhatFailsIsSaid) {
   // Plain text must not go to another machine.
   Program far("203.0.113.1:50051", "far");
   EXPECT_NE(far.Start(), 0);
-  EXPECT_THAT(lodestar_last_error(), HasSubstr("plain text"));
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("not encrypted"));
 }
 
 TEST(CApiTest, EveryFunctionRefusesANullWorker) {

@@ -177,7 +177,7 @@ TEST_F(ExchangeTuningTest, SaysByHowMuchTheForecastMissesTheLossOfSync) {
   ASSERT_OK_AND_ASSIGN(
       const ExchangeTuning::Choice choice,
       tuning_.Choose(asked, {.push_encoding = true}, *params::BuildLayout(asked.model), 1));
-  EXPECT_THAT(choice.text, HasSubstr("points more than the wanted 1.5 %"));
+  EXPECT_THAT(choice.text, HasSubstr("points above the limit of 1.5 %"));
 }
 
 TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
