@@ -61,12 +61,12 @@ TEST(ClusterEntryTest, PlainTextStaysOnThisMachine) {
   EXPECT_OK(CheckMayBePlain("coordinator", "127.0.0.1:1,[::1]:2,localhost:3", flags));
   EXPECT_THAT(CheckMayBePlain("coordinator", "127.0.0.1:1,10.0.0.1:2", flags),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("--coordinator=10.0.0.1:2"), HasSubstr("give --join"))));
+                       AllOf(HasSubstr("--coordinator=10.0.0.1:2"), HasSubstr("Give --join"))));
   flags.join_flag = "--upstream_join";
   EXPECT_THAT(
       CheckMayBePlain("upstream", "10.0.0.1:2", flags),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("--upstream=10.0.0.1:2"), HasSubstr("give --upstream_join"))));
+               AllOf(HasSubstr("--upstream=10.0.0.1:2"), HasSubstr("Give --upstream_join"))));
   flags.insecure = true;
   EXPECT_OK(CheckMayBePlain("coordinator", "10.0.0.1:2", flags));
 }

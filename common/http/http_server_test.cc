@@ -323,7 +323,7 @@ TEST_F(HttpServerTest, APortThatIsTakenIsAnError) {
   taken.address = kAnyPort;
   taken.address.port = port();
   EXPECT_THAT(HttpServer::Start(taken).status(),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("choose another --http")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("give another --http")));
 }
 
 class HttpServerTlsTest : public HttpServerTest {

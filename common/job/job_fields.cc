@@ -476,8 +476,7 @@ constexpr JobField kFields[] = {
                 "directions differ. With direction, each tensor gets the mean direction with the "
                 "mean length (Decoupled DiLoCo, arXiv:2604.21428); embeddings get the mean. "
                 "Steps then keep their length if workers join or leave. The value direction is "
-                "refused with --outer_optimizer=average. If the run diverges with it, lower "
-                "--outer_learning_rate, such as from 0.7 to 0.5. Servers hold one more copy of the "
+                "refused with --outer_optimizer=average. Servers hold one more copy of the "
                 "parameters while a round is open."}),
     Row<&JobSpec::momentum_correction>({
         .name = "momentum_correction", .group = kModeGroup, .wire = "momentum_correction",

@@ -395,7 +395,7 @@ TEST(JobSpecTopKTest, IsOfContributionsWithErrorFeedback) {
   job.pull_encoding = params::Encoding::TopK(64, 2);
   EXPECT_THAT(ValidateJobSpec(job),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("--pull_encoding=topk"), HasSubstr("use int4"))));
+                       AllOf(HasSubstr("--pull_encoding=topk"), HasSubstr("Use int4"))));
   job = TopKJob();
   job.error_feedback = false;
   EXPECT_THAT(ValidateJobSpec(job),

@@ -457,7 +457,8 @@ TEST(ClusterRpcTest, ASignOfLifeTellsOfTheJournalAtNoGreatLength) {
       });
   EXPECT_EQ(snapshot.shards[1].journal_replica,
             absl::StrCat("\\x1b[2J", std::string(256 - 4, 'x'), "..."));
-  EXPECT_THAT(snapshot.waiting_for, ::testing::HasSubstr("the journal of shard 1: disk full"));
+  EXPECT_THAT(snapshot.waiting_for,
+              ::testing::HasSubstr("the journal of shard 1 cannot be written: disk full"));
   context.TryCancel();
   EXPECT_FALSE(reader->Finish().ok());
 }
@@ -496,7 +497,7 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("more than 65536 tensors"));
   EXPECT_EQ(refused(limits::LimitReached::kLayouts), 1);
   status = cluster.Register(WithLayout(60'000, 100), &reply);
-  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("bytes; allowed are 5242880"));
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("bytes; allowed are at most 5242880"));
   EXPECT_EQ(refused(limits::LimitReached::kLargeRegistrations), 1);
   messages::RegisterCall call;
   call.name = std::string(300, 'x');

@@ -72,7 +72,7 @@ class LinearRegressionTest(ClusterTestCase):
   def test_the_program_says_what_the_operator_does_not(self):
     server = self.start_server(model="client", batch_size=None, rounds=150, min_workers=2)
     self.expect_truth([self.start_example(name) for name in ("a", "b")], server)
-    self.assertRegex(server.log(), r"settings proposed by name=[ab] peer=\S+: taken "
+    self.assertRegex(server.log(), r"settings proposed by name=[ab] peer=\S+: used "
                      r"batch_size=16, optimizer=sgd, learning_rate=0\.5")
 
   def test_what_the_operator_says_stays(self):

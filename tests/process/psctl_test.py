@@ -176,7 +176,7 @@ echo "connected to $host" >&2
     launch.wait_for_log("1 worker")
     killed = subprocess.run(["pkill", "-KILL", "-f", f"gpu_worker .*--coordinator=127.0.0.1:{self.port}"], check=False)
     self.assertEqual(killed.returncode, 0)
-    launch.wait_for_log("[launch] worker-0 was killed by signal 9 (SIGKILL), and is started again (1 of 1 times)")
+    launch.wait_for_log("[launch] worker-0 was killed by signal 9 (SIGKILL), and is started again (restart 1 of at most 1)")
     launch.wait_for_log("incarnation=")
     wait_until(lambda: launch.log().count("worker joined name=worker-0") == 2 or not launch.is_running(), launch.log)
     subprocess.run(["pkill", "-KILL", "-f", f"gpu_worker .*--coordinator=127.0.0.1:{self.port}"], check=False)
