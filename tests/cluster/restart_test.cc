@@ -112,7 +112,9 @@ TEST_F(RestartTest, WhoIsNotTheLeaderAnyMoreAcknowledgesNothing) {
   });
   const auto is_held_up = [&] {
     const auto status = FetchStatus(server->address());
-    return status.ok() && absl::StartsWith(status->open_round().waiting_for(), "the journal: ") &&
+    return status.ok() &&
+           absl::StartsWith(status->open_round().waiting_for(),
+                            "the journal cannot be written: ") &&
            absl::StrContains(status->open_round().waiting_for(), "another server leads") &&
            status->state() == "waiting_for_journal" && status->durability() == "journal" &&
            absl::c_any_of(status->alarms(), [](const v1::Alarm& alarm) {
