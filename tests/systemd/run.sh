@@ -135,7 +135,7 @@ inside tee /opt/lodestar/bin/liblodestar_cuda.so <"$work/liblodestar_cuda.so" >/
 printf 'GPU_WORKER_FLAGS=--device=cuda --stall_timeout=2s --data=/srv/numbers.txt\n' | inside tee /etc/lodestar/gpu_worker >/dev/null
 unit=gpu_worker@1
 inside systemctl start --no-block "$unit"
-wait_for "word that the worker hangs" begins_with StatusText "hangs: opens its device"
+wait_for "word that the worker hangs" begins_with StatusText "this worker hangs: it opens its device"
 wait_for "restart of a worker whose device hangs" is NRestarts 1
 inside systemctl stop "$unit"
 echo "the server was ready, came back twice, and stopped; the worker waited, came back three times, and stopped"
