@@ -263,7 +263,7 @@ class PyTorchTest(replay.ReplayTestCase):
     log = self.refusal("mlp", "adamw", "--clip", mode="sync", **ADAMW)
     self.assertIn("was changed after backward", log)
     log = self.refusal("mlp", "adamw", "--twice", mode="sync", **ADAMW)
-    self.assertIn("ready twice in one step", log)
+    self.assertIn("a second time in one step", log)
 
   def test_a_batch_without_a_step_is_refused(self):
     log = self.refusal("mlp", "adamw", "--skip", mode="sync", **ADAMW)
