@@ -197,8 +197,9 @@ TEST_F(RestartTest, EachServersReplicaIsInTheStatusAndAnAlarmAboutItEndsOnceItIs
     const std::string& replica = status.shards(1).journal_replica();
     return absl::StartsWith(replica, addresses[1] + ": ") &&
            !absl::StrContains(replica, "replica " + addresses[1]) &&
-           absl::StartsWith(status.open_round().waiting_for(),
-                            absl::StrCat("the journal of shard 1: replica ", addresses[1])) &&
+           absl::StartsWith(
+               status.open_round().waiting_for(),
+               absl::StrCat("the journal of shard 1 cannot be written: replica ", addresses[1])) &&
            status.shards(0).journal_replica() == addresses[0] + " has everything" &&
            alarm_of(status) != status.alarms().end() && !alarm_of(status)->has_over_age_seconds();
   });
