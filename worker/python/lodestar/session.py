@@ -220,7 +220,9 @@ class Session:
             for name, value in self._settings.items():
                 self._worker.propose(name, value)
         except LodestarError as error:
-            self._settings = error  # it counts unless the job leaves the steps to the program
+            # Is raised unless the job leaves the steps to the program. Its traceback would keep the
+            # frames of the program, with their tensors and groups.
+            self._settings = error.with_traceback(None)
 
     def loader(self, dataset: Any, batch_size: Optional[int] = None, *, accumulate: int = 1,
                heldout: Any = None, evaluate: Optional[Evaluate] = None, fingerprint: str = "",
