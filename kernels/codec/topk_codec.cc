@@ -139,8 +139,8 @@ void ForEachBlock(params::Encoding encoding, const std::byte* encoded, int64_t n
 }
 
 // Sets `places` to the positions of the `kept` elements of largest magnitude, in ascending order.
-// Of equal magnitudes, the one with the lower position is kept. `largest` is the largest magnitude
-// of all n elements, as bits.
+// If elements have equal magnitudes, those with the lower positions are kept. `largest` has the
+// bits of the largest magnitude of all n elements.
 void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint16_t* places) {
   const codec::Loops& loops = codec::BestLoops();
   // Finds the largest threshold such that at least `kept` magnitudes are not below it. Determines

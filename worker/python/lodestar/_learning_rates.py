@@ -14,15 +14,15 @@ from lodestar.worker_api import Step, Worker
 if TYPE_CHECKING:  # it needs PyTorch
     from lodestar._trained_tensors import TrainedTensor
 
-# What schedulers set in the groups of an optimizer.
+# Keys of an optimizer's groups that schedulers set.
 _SCHEDULED_KEYS = ("lr", "momentum", "betas")
 
 
 class LearningRates:
-    """Those of one optimizer.
+    """Holds the learning rates of one optimizer.
 
     Attributes:
-      largest: of the groups, as they began.
+      largest: the largest rate with which a group began.
       may_change: whether changes are overwritten without an error if the job uses its own rates.
     """
 
@@ -32,14 +32,15 @@ class LearningRates:
         self.largest = max(self._firsts)
         self._shares = [rate / self.largest if self.largest else 1.0 for rate in self._firsts]
         self._are_own = False
-        self._first_rate = 1.0  # of the job, where are_own
+        self._first_rate = 1.0  # of the job, if are_own
         self._scale = 1.0  # of the job, by psctl and roll-backs
         self._set: List[float] = []  # by begin_step(), if the job uses its own rates
         self.may_change = False
 
     def propose(self, worker: Worker) -> None:
-        """Asks for these rates, in case that this is the first worker, and that no flag says others.
-        Raises LodestarError for a rate that is none."""
+        """Proposes these rates to the job. The job uses them if this is the first worker and the
+        servers were given no flag of the learning rate. Raises LodestarError for a rate that is not
+        valid."""
         if self.largest > 0:
             worker.propose("learning_rate", self.largest)
         worker.propose("lr_schedule", "program")
@@ -185,7 +186,7 @@ class JobSchedulers:
                     group.update(copy.deepcopy(scheduled))
             steps -= self._schedulers[0].last_epoch
         with warnings.catch_warnings():
-            # That the optimizer has made no step yet.
+            # PyTorch warns if a scheduler steps before the optimizer has made a step.
             warnings.simplefilter("ignore")
             for _ in range(steps):
                 for scheduler in self._schedulers:

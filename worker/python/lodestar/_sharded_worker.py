@@ -233,7 +233,7 @@ class ShardedWorker:
         return self._part_of(step) if step is not None and self._is_cut(step) else None
 
     def set_learning_rate(self, rate: float, block: int = -1) -> None:
-        """Those of rank 0 count."""
+        """Sets the rate of a block. The job uses the rates that rank 0 sets."""
         self._rates[block] = rate
 
     def block_ready(self, block: int) -> None:

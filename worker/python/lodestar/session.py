@@ -212,7 +212,7 @@ class Session:
         return TrainedTensors(self._worker, model, optimizer)
 
     def _propose(self, optimizer: Any) -> None:
-        """What counts if this is the first worker, and the servers were not told."""
+        """Proposes settings, which the job uses if this is the first worker and servers have no flag."""
         self._settings: Union[Settings, LodestarError]
         try:
             self._rates.propose(self._worker)
