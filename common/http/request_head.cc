@@ -21,9 +21,9 @@ constexpr absl::string_view kEndOfHead = "\r\n\r\n";
 
 bool IsControl(char c) { return absl::ascii_iscntrl(c) && c != '\t'; }
 
-// The cost of the library that parses requests is not bounded by their length: it decompresses
-// bodies, and matches ranges with std::regex, whose stack grows with the text. So this function
-// refuses every request that it and the library might understand differently.
+// The library that parses requests may need far more time and stack than a request is long: it
+// decompresses bodies, and matches ranges with std::regex. So this function looks at each request
+// first, and refuses what could cost much. It also refuses what the library might read differently.
 RequestProgress JudgeHead(absl::string_view head, uint64_t& body_bytes) {
   const absl::string_view method = head.substr(0, head.find(' '));
   if (method != "GET" && method != "HEAD" && method != "POST") return RequestProgress::kNoMethod;

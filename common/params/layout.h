@@ -131,8 +131,8 @@ struct TransposedMatrix {
   ElementRange range;  // the elements of the matrix in the parameter space
   int64_t rows = 0;
   int64_t columns = 0;
-  // Returns the index in the other layout of the value that has index `element` in the wanted
-  // layout. Both indices count elements of the parameter space.
+  // Returns where the other layout has the value that the wanted layout has at `element`. Both
+  // count elements of the parameter space.
   int64_t WrittenAt(int64_t element) const {
     const int64_t i = element - range.begin;
     return range.begin + i % columns * rows + i / columns;

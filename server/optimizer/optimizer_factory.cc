@@ -25,8 +25,8 @@ std::unique_ptr<Optimizer> MakeOuterSgd(const job::JobSpec& job, double learning
 
 // Returns the optimizer that makes the weights the mean of what the workers of this job send:
 // - If the workers send changes, it adds their mean.
-// - If contributions are applied one by one, it does the same: a worker's weights arrive as a
-//   change.
+// - If contributions are applied one by one, workers send weights, and each contribution counts as
+//   the change from the servers' weights. It adds that change.
 // - Otherwise it replaces the weights by the mean of the workers' weights.
 std::unique_ptr<Optimizer> MakeMean(const job::JobSpec& job) {
   if (messages::RoundContributionKind(job) == messages::ContributionKind::kPseudoGradient ||

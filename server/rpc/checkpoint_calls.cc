@@ -84,11 +84,10 @@ void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::st
       [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](
           coordinator::Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
         const bool is_first = until == absl::InfiniteFuture();
-        // Begins the save at the first attempt. Afterwards the coordinator may have forgotten the
-        // save:
-        // - If the servers have gone back to a checkpoint, the save is begun again.
-        // - Otherwise another process has replaced the server that asked. Then the save is not
-        //   begun again.
+        // Begins the save at the first attempt. If a later attempt finds that the coordinator has
+        // no such save, there are two cases:
+        // - The servers have gone back to a checkpoint, which drops saves. The save is begun again.
+        // - Another process has replaced the server that asked. The save is not begun again.
         const uint64_t life = coordinator.server_incarnation();
         if (occasion == Occasion::kChange &&
             (is_first || (life != begun_in && !coordinator.has_begun_last_save()))) {

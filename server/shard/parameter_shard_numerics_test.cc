@@ -354,8 +354,7 @@ TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
   const std::vector<float> change = cluster.Vector(2);
   for (size_t i = 0; i < now.size(); ++i) {
     const double local = double{base[i]} - change[i];
-    // For an averaged tensor, the result is the value itself, because there is only one
-    // contribution.
+    // For an averaged tensor, the result is the worker's value, the mean of one contribution.
     const bool is_averaged = cluster.layout().TensorAt(static_cast<int64_t>(i)).averaged;
     ASSERT_NEAR(after[i], is_averaged ? local : now[i] + 0.5 * (local - now[i]), 1e-6) << i;
   }

@@ -123,7 +123,8 @@ TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
 }
 
 // common/plan/shard_memory computes how many state vectors the optimizer of a job has. The
-// optimizer itself must have the same number. Both must agree on which jobs have rosters.
+// optimizer itself must have the same number. Both must agree on the jobs whose shards keep a list
+// of expected contributors for each bucket.
 TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
   job::JobSpec job = TestJob();
   int num_jobs = 0;

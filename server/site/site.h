@@ -37,7 +37,7 @@ class Site {
   // Waits for the end of a round whose order was withdrawn. Errors: InvalidArgument (weights are
   // not finite); ResourceExhausted.
   virtual absl::Status PutWeights(absl::Span<const float> weights) = 0;
-  // Writes the weights after the last order into `weights`.
+  // Copies the weights that the site has after its last finished order into `weights`.
   virtual absl::Status GetWeights(absl::Span<float> weights) = 0;
   // Blocks until members have carried out the order. If the call is interrupted before a member has
   // begun the order, withdraws the order. If a member has begun it, waits some time longer. Errors:

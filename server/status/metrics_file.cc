@@ -105,7 +105,7 @@ Kept KeptBefore(std::istream& file, const coordinator::RestoredPoint& point) {
     kept.bytes += static_cast<int64_t>(line.size()) + 1;
     if (!facts.has_value()) continue;
     // In asynchronous jobs, rounds may end in another order than they began, so the last line need
-    // not have the highest round. Its count of samples is the highest.
+    // not have the highest round. The last line always has the highest count of samples.
     kept.last_round = std::max(kept.last_round, facts->round);
     kept.samples = facts->samples;
     const bool is_compared = facts->train_loss.has_value() && point.loss.train.has_value() &&

@@ -62,9 +62,10 @@ class CallWatch {
     return Verdict::kAsk;
   }
 
-  // Must be called with the server's answer. If the server holds a push, the call counts as good:
-  // the server does not read, so sent data may be on the way. If the server holds a pull, the call
-  // counts as good only if everything that the server has sent has arrived here.
+  // Must be called with the server's answer about this call. A server may make a call wait
+  // (`is_held`). A push that waits counts as good: the server does not read, so sent data may be on
+  // the way. A pull that waits counts as good only if all that the server has sent has arrived
+  // here.
   void OnAnswer(absl::Time now, const ServedCall& served) {
     const bool has_reason = served.is_held && (own_.is_push || served.bytes <= own_.received);
     const bool has_moved = served.bytes > served_bytes_;

@@ -112,7 +112,7 @@ class Lifecycle {
 
   // Ends the task's calls to the coordinator.
   struct CancelCalls {};
-  // Ends all present and later transfers of this connection.
+  // Ends all present and later transfers of the worker's connection to the servers.
   struct CancelTransfers {};
   struct Tell {
     logging::LogLevel level = logging::LogLevel::kInfo;

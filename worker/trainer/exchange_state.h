@@ -43,8 +43,9 @@ class ExchangeState {
   ContributionBytes* contribution() { return contribution_.get(); }
   // Returns contribution(), or the part of it that has a residual. Null means no error feedback.
   EncodedContribution* residual() { return residual_; }
-  // Attaches the shadow replica to the registration and returns it. Null means that pulled weights
-  // are not encoded.
+  // Returns this worker's copy of the weights as servers and worker decoded them, for jobs that
+  // encode pulled weights. If the servers are not those of the last registration, clears the copy.
+  // Null means that pulled weights are not encoded.
   ShadowReplica* ShadowFor(const messages::Registration& registration);
 
  private:

@@ -67,7 +67,7 @@ enum class DueVerdict : uint8_t {
   kBegin,
 };
 
-// The next step of the last save.
+// What the caller must do next for the save at the job's end.
 struct LastSaveVerdict {
   enum class Kind : uint8_t {
     kNothing,
