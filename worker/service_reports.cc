@@ -53,7 +53,8 @@ void ServiceReports::Report(const Reader& read) {
                                           " and has made no progress for ", DurationText(still));
     if (!std::exchange(is_stall_told_, true)) {
       logging::LogError(
-          "{} (--stall_timeout); if a service manager watches the worker, it starts it again",
+          "{} (--stall_timeout). A service manager that watches the worker ends and restarts it; "
+          "without one, restart the worker",
           text);
     }
     return manager_.TellStuck(text);

@@ -41,7 +41,7 @@ std::string Part(const char* name, int64_t bytes) {
 std::string ShardMemory::Describe() const {
   return absl::StrCat(BytesText(steady()), ": weights ", BytesText(weights),
                       Part("optimizer state", optimizer_state), Part("sums", sums),
-                      Part("shadow of the weights", shadow), Part("staging", staging));
+                      Part("weights as workers decode them", shadow), Part("staging", staging));
 }
 
 int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes) {

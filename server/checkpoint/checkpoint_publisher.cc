@@ -141,8 +141,8 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
   // one of those for `every_rounds`.
   constexpr size_t kMostOfOneSave = 2;
   if (old.size() > kMostOfOneSave) {
-    logging::LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}",
-                     old.size(), retention.keep, old.back().path, old.front().path);
+    logging::LogWarn("removes {} checkpoints, {} and others, because --checkpoint_keep={}",
+                     old.size(), old.back().path, retention.keep);
   }
   for (const checkpoints::CheckpointEntry& entry : old) {
     RETURN_IF_ERROR(may_touch(entry.path));

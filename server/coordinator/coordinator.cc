@@ -191,7 +191,8 @@ absl::StatusOr<ViewId> Coordinator::Join(const messages::WorkerLife& life,
   outbox_.Tell(absl::StrCat(
       "worker joined name=", state_.NameOf(life.worker), " worker=", life.worker.value(), " view=",
       state_.membership.table().view().value(), " data=", dataset.own_partition ? "own" : "shared",
-      " fingerprint=", dataset.fingerprint, " train_samples=", dataset.num_train_samples,
+      dataset.fingerprint.empty() ? "" : absl::StrCat(" fingerprint=", dataset.fingerprint),
+      " train_samples=", dataset.num_train_samples,
       " heldout_samples=", dataset.num_heldout_samples));
   const int64_t heldout_samples = state_.rounds.ledger().num_heldout_samples();
   const int64_t evaluated = state_.rounds.ledger().evaluation_set_size();

@@ -39,10 +39,10 @@ absl::StatusOr<std::shared_ptr<SharedMemoryStream>> SharedMemoryRegions::Find(
   absl::MutexLock lock(&mutex_);
   const auto found = by_name_.find(name);
   if (found != by_name_.end() && found->second->worker() == worker) return found->second;
-  return absl::UnavailableError(
-      absl::StrCat("worker ", worker.value(),
-                   " refers to a region of shared memory that this server does not have open; the "
-                   "worker must send the data again without shared memory"));
+  return absl::UnavailableError(absl::StrCat(
+      "worker ", worker.value(),
+      " refers to shared memory that this server does not have open; workers then send "
+      "the data through the connection"));
 }
 
 int SharedMemoryRegions::size() const {

@@ -164,7 +164,7 @@ TEST(ShardMemoryTest, EachPartIsNamed) {
   EXPECT_EQ(memory.checkpoint(), 3'000'000'000);
   EXPECT_THAT(memory.Describe(),
               AllOf(HasSubstr("weights 1.00 GB, optimizer state 2.00 GB, sums 1.00 GB"),
-                    HasSubstr("shadow of the weights 2.00 GB, staging 67.1 MB")));
+                    HasSubstr("weights as workers decode them 2.00 GB, staging 67.1 MB")));
 }
 
 TEST(ShardMemoryTest, WhatDoesNotFitIsRefusedWithBothNumbers) {

@@ -204,9 +204,9 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
                                 const OtherMemory& other, kernels::Device* device) {
   std::string text =
       absl::StrCat("parameters and gradients ", BytesText(memory.parameter_bytes), ", activations ",
-                   BytesText(memory.bytes_per_sample), " per sample, together ",
-                   BytesText(memory.BytesFor(config.max_batch)), " with micro-batches of ",
-                   SamplesText(config.max_batch));
+                   BytesText(memory.bytes_per_sample), " per sample, in all ",
+                   BytesText(memory.BytesFor(config.max_batch)),
+                   " (with work space, for micro-batches of ", SamplesText(config.max_batch), ")");
   if (other.local_step_bytes > 0) {
     absl::StrAppend(&text, ", local optimizer and weights of the round ",
                     BytesText(other.local_step_bytes));
@@ -233,7 +233,9 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
     const int64_t largest = LargestMicroBatch(memory, other.device_bytes, room.bytes,
                                               device->capabilities().memory_is_host);
     absl::StrAppend(&text, "; ", room.text);
-    if (largest > 0) absl::StrAppend(&text, ", for --max_micro_batch of up to ", largest);
+    if (largest > 0) {
+      absl::StrAppend(&text, "; the largest --max_micro_batch that fits is ", largest);
+    }
   }
   return text;
 }

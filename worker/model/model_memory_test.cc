@@ -132,9 +132,9 @@ TEST_F(ModelMemoryTest, RefusesWhatCannotFitAndSaysWhatToChange) {
   EXPECT_GT(device_->FreeMemoryBytes(), 0);
   EXPECT_LE(device_->FreeMemoryBytes(), all);
   EXPECT_TRUE(CheckModelFits(memory, config, {}, device_.get()).ok());
-  EXPECT_THAT(
-      DescribeModelMemory(memory, config, {.pinned_bytes = 1}, device_.get()),
-      AllOf(HasSubstr("for --max_micro_batch of up to"), Not(HasSubstr("pinned host memory"))));
+  EXPECT_THAT(DescribeModelMemory(memory, config, {.pinned_bytes = 1}, device_.get()),
+              AllOf(HasSubstr("the largest --max_micro_batch that fits is"),
+                    Not(HasSubstr("pinned host memory"))));
 
   config.max_batch = all / memory.bytes_per_sample + 1;
   const absl::Status status = CheckModelFits(memory, config, {}, device_.get());
@@ -182,7 +182,7 @@ TEST_F(CardMemoryTest, WhatOthersHaveOfACardIsNotThereForAModel) {
               AllOf(HasSubstr("emulated card has 67.1 MB, "), HasSubstr(" of them free"),
                     HasSubstr("what fits: --max_micro_batch=1; ")));
   EXPECT_THAT(DescribeModelMemory(memory, config_, {}, card_.get()),
-              HasSubstr("for --max_micro_batch of up to 1"));
+              HasSubstr("the largest --max_micro_batch that fits is 1"));
 }
 
 params::ModelSpec SevenBillion() {
