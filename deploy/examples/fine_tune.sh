@@ -27,13 +27,13 @@ train() {
   stop_job
 }
 
-say "A model of $data"
+say "Training a first model on $data"
 train first "$data" "$rounds" --learning_rate=3e-3
 
-say "$own_data, from that model: a lower learning rate, and a third of the rounds"
+say "Fine-tuning that model on $own_data, with a lower learning rate and a third of the rounds"
 train fine_tuned "$own_data" $((rounds / 3)) --init_from=first.safetensors --learning_rate=1e-3
 
-say "$own_data, from random weights"
+say "Training a model with random weights on $own_data"
 train from_scratch "$own_data" $((rounds / 3)) --learning_rate=3e-3
 
 say "Held-out loss on $own_data after $((rounds / 3)) rounds, in bits per byte:"
