@@ -240,7 +240,7 @@ std::vector<RepeatFilter::Line> RepeatFilter::Flush(absl::Time now) {
 RepeatFilter::Line RepeatFilter::Counted(const Entry& entry, absl::Time now) {
   return {entry.line.level,
           absl::StrCat(
-              entry.line.text, " (", entry.count, " more in the last ",
+              entry.line.text, " (", entry.count, " more of these in the last ",
               absl::FormatDuration(absl::Trunc(now - entry.window_begin, absl::Seconds(1))), ")")};
 }
 

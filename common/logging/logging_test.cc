@@ -115,9 +115,10 @@ TEST(LoggingTest, RepeatedLineIsWrittenOnceAndItsCountAtTheEnd) {
   CaptureStderr();
   for (int i = 0; i < 100; ++i) LogInfo("nobody answers");
   FlushLog();
-  EXPECT_THAT(GetCapturedStderr(),
-              ::testing::MatchesRegex(".* info test: nobody answers\n"
-                                      ".* info test: nobody answers .99 more in the last 0.\n"));
+  EXPECT_THAT(
+      GetCapturedStderr(),
+      ::testing::MatchesRegex(".* info test: nobody answers\n"
+                              ".* info test: nobody answers .99 more of these in the last 0.\n"));
 }
 
 class RepeatFilterTest : public ::testing::Test {
@@ -146,9 +147,9 @@ TEST_F(RepeatFilterTest, LineThatGoesOnIsToldAgainWithItsCountEverMoreSeldom) {
   for (int second = 0; second <= 70; ++second) {
     for (std::string& line : At(second, "away")) written.push_back(std::move(line));
   }
-  EXPECT_THAT(written,
-              ElementsAre("away", "away (9 more in the last 10s)", "away (19 more in the last 20s)",
-                          "away (39 more in the last 40s)"));
+  EXPECT_THAT(written, ElementsAre("away", "away (9 more of these in the last 10s)",
+                                   "away (19 more of these in the last 20s)",
+                                   "away (39 more of these in the last 40s)"));
 }
 
 TEST_F(RepeatFilterTest, LinesThatTakeTurnsAreCollapsedToo) {
@@ -159,8 +160,8 @@ TEST_F(RepeatFilterTest, LinesThatTakeTurnsAreCollapsedToo) {
     }
   }
   EXPECT_THAT(written, ElementsAre("a", "b", "a", "b", "a", "b"));
-  EXPECT_THAT(At(11, "c"),
-              ElementsAre("a (2 more in the last 11s)", "b (1 more in the last 10s)", "c"));
+  EXPECT_THAT(At(11, "c"), ElementsAre("a (2 more of these in the last 11s)",
+                                       "b (1 more of these in the last 10s)", "c"));
 }
 
 TEST_F(RepeatFilterTest, StateThatComesBackIsToldAgain) {
@@ -168,7 +169,7 @@ TEST_F(RepeatFilterTest, StateThatComesBackIsToldAgain) {
   EXPECT_THAT(At(1, "goes on"), ElementsAre("goes on"));
   EXPECT_THAT(At(2, "waits"), ElementsAre("waits"));
   EXPECT_THAT(At(3, "waits"), ElementsAre());
-  EXPECT_THAT(At(60, "waits"), ElementsAre("waits (1 more in the last 1m)"));
+  EXPECT_THAT(At(60, "waits"), ElementsAre("waits (1 more of these in the last 1m)"));
 }
 
 TEST_F(RepeatFilterTest, LineOfAnotherLevelIsAnotherLine) {
@@ -184,9 +185,10 @@ TEST_F(RepeatFilterTest, MemoryIsBoundedAndNoCountIsLost) {
   EXPECT_THAT(At(0, "first"), ElementsAre("first"));
   EXPECT_THAT(At(0, "first"), ElementsAre());
   for (size_t i = 1; i < RepeatFilter::kMaxLines; ++i) At(0, std::to_string(i));
-  EXPECT_THAT(At(0, "one too many"), ElementsAre("first (1 more in the last 0)", "one too many"));
+  EXPECT_THAT(At(0, "one too many"),
+              ElementsAre("first (1 more of these in the last 0)", "one too many"));
   EXPECT_THAT(At(0, "one too many"), ElementsAre());
-  EXPECT_THAT(FlushAt(3), ElementsAre("one too many (1 more in the last 3s)"));
+  EXPECT_THAT(FlushAt(3), ElementsAre("one too many (1 more of these in the last 3s)"));
   EXPECT_THAT(FlushAt(4), ElementsAre());
 }
 

@@ -969,7 +969,7 @@ void Coordinator::LookForSilence(absl::Time now) {
 }
 
 std::string Coordinator::WayBack() const {
-  if (!state_.has_memory()) return "the cluster waits for that server";
+  if (!state_.has_memory()) return "the cluster waits until that server connects again";
   if (!state_.is_ready()) return "all servers load again";
   if (const auto& last = state_.checkpoints.tracker().last(); last.has_value()) {
     return absl::StrCat(

@@ -753,7 +753,7 @@ TEST(CoordinatorRestartTest, WhatALostServerHadIsSaidAsItIs) {
   coordinator.OnShardDisconnected(1, 71, cluster.now());
   EXPECT_EQ(cluster.observer().alarms.back(),
             "the server of shard 1 lost its connection before it was told what to load; the "
-            "cluster waits for that server");
+            "cluster waits until that server connects again");
   attach(71, 0);
   load_with(1000);
   EXPECT_EQ(attach(71, 0),

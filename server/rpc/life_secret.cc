@@ -58,8 +58,8 @@ absl::Status LifeClaim::Check(absl::string_view key, const messages::WorkerLife&
   if (security::AreEqualSecrets(secret_, SecretOf(key, life))) return absl::OkStatus();
   return absl::UnauthenticatedError(
       absl::StrCat("incarnation ", life.incarnation.value(), " of worker ", life.worker.value(),
-                   " has another secret on this server, so the server belongs to another job than "
-                   "the caller, or to another start of the same job"));
+                   " has another secret on this server; the server belongs to another job than the "
+                   "caller, or to another start of the same job"));
 }
 
 }  // namespace lodestar::rpc

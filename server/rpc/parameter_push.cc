@@ -231,9 +231,10 @@ template <typename... Text>
 absl::Status PushStream::BrokenOrder(const wire::PushChunkHeader& header,
                                      const Text&... text) const {
   if (!gives_checksums_) return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
-  return absl::DataLossError(
-      absl::StrCat(Describe(header), text...,
-                   ". If the program did so, a chunk was lost on its way; send the round again"));
+  return absl::DataLossError(absl::StrCat(
+      Describe(header), text...,
+      ". If the program did that, a chunk was lost on its way, and the program must send the "
+      "contribution again"));
 }
 
 absl::Status PushStream::CheckContinues() const {

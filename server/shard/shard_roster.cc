@@ -17,9 +17,9 @@ absl::Status RosterView::RefusalFor(WorkerId worker, Incarnation incarnation,
                                     absl::Status why) const {
   const bool is_member_of_none = worker == WorkerId();
   if (is_member_of_none || StandingOf(worker, incarnation) != sync::Standing::kGone) return why;
-  return absl::AbortedError(absl::StrCat("incarnation ", incarnation.value(), " of worker ",
-                                         worker.value(), " is over, so its call was refused (",
-                                         why.message(), "); the worker must register again"));
+  return absl::AbortedError(
+      absl::StrCat("incarnation ", incarnation.value(), " of worker ", worker.value(),
+                   " is over; the worker must register again (", why.message(), ")"));
 }
 
 int RosterView::num_members() const { return directory_->num_members(); }
