@@ -62,8 +62,9 @@ EXPLAINED = {
     r"^a checkpoint was left out, because the one before it was still being written":
         {*KINDS["processes"], *KINDS["network"]},
     r"replica \S+: .*; no contribution is acknowledged until the replica has everything again|"
-    r"^checkpoint \S+: replica \S+: |"
-    r"the journal.* cannot be written, and (the server answers|no contribution is) .*(replica \S+: |the replica was lost)":
+    r"^checkpoint \S+: (shard \d+: )?replica \S+: |"
+    r"the journal.* cannot be written, and (the server answers|no contribution is) "
+    r".*(replica \S+: |the replica (was lost|is being brought up to date))":
         {*KINDS["processes"], *KINDS["network"], *KINDS["disks"]},  # of the replica
     r"^the server of shard 1 at \S+ does not answer, and training waits for it":
         {"half-open", "stop", "delay"},
@@ -287,11 +288,16 @@ class Trial:
     self._done.update(fault.kind for fault in faults)
     for text in {alarm["text"] for alarm in seen.get("alarms", [])} - self._alarms:
       self._alarms.add(text)
-      if not any(re.search(alarm, text) and kinds & self._done for alarm, kinds in EXPLAINED.items()):
+      if not self._is_explained(text):
         self._violate(f"after {what} the status says what is not so: {text}")
     row = faults[0].row if len(faults) == 1 else "several at once"
     self.recoveries[row].append((to_next, to_whole))
     return to_next, to_whole
+
+  def _is_explained(self, alarm):
+    if self._mode.same_samples and re.search("report equal losses round by round", alarm):
+      return True
+    return any(re.search(known, alarm) and kinds & self._done for known, kinds in EXPLAINED.items())
 
   def _wait_for_end(self, cluster):
     self._await(cluster, cluster.is_finished, "the end of the job", seconds=300)
