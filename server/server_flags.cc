@@ -211,7 +211,7 @@ ABSL_FLAG(absl::Duration, checkpoint_interval, absl::Minutes(5),
           "also written at the end, on SIGTERM and on request.");
 ABSL_FLAG(double, checkpoint_cost, 0.01,
           "Maximum share of the time that is spent on writing checkpoints of "
-          "--checkpoint_interval, 0.000001 to 1. If the disk is slow, the interval grows.");
+          "--checkpoint_interval, 0.000001 to 1. If the disk stays slow, the interval grows.");
 ABSL_FLAG(int64_t, checkpoint_every, 0,
           "Number of rounds between checkpoints that are written besides those by time "
           "(--checkpoint_interval). 0 means none. The newest --checkpoint_keep of these "

@@ -9,15 +9,17 @@
 namespace lodestar {
 namespace {
 
-// Returns the scheme, such as "s3" of s3://bucket or s3:/bucket and "nas" of nas:/export. Empty
-// means that `path` has none. A single letter is not a scheme.
-absl::string_view SchemeOf(absl::string_view path) {
+// Returns the scheme or machine, such as "s3" of s3://bucket or s3:/bucket, "nas" of nas:/export,
+// and "ann@nas" of ann@nas:backups. Empty means that `path` has none. A single letter is neither.
+absl::string_view PlaceOf(absl::string_view path) {
   const size_t end = path.find(':');
   if (end == absl::string_view::npos || end < 2) return "";
-  for (const char c : path.substr(0, end)) {
-    if (!absl::ascii_isalnum(c) && c != '+' && c != '-' && c != '.' && c != '_') return "";
+  const absl::string_view place = path.substr(0, end);
+  for (const char c : place) {
+    if (!absl::ascii_isalnum(c) && !absl::StrContains("+-._@", c)) return "";
   }
-  return absl::StartsWith(path.substr(end), ":/") ? path.substr(0, end) : "";
+  const bool has_user = absl::StrContains(place, '@');
+  return has_user || absl::StartsWith(path.substr(end), ":/") ? place : "";
 }
 
 // Returns the position of the first $ that is followed by a name, {NAME} or (NAME).
@@ -48,14 +50,14 @@ std::string WhatIsWrong(absl::string_view path) {
   if (FindVariable(path) != absl::string_view::npos) {
     return "has a variable that no shell has replaced by its value; write the value itself";
   }
-  const absl::string_view scheme = SchemeOf(path);
-  if (scheme.empty()) return "";
-  if (scheme == "file") return "is a URL; give only the path after file://";
+  const absl::string_view place = PlaceOf(path);
+  if (place.empty()) return "";
+  if (place == "file") return "is a URL; give only the path after file://";
   return absl::StrCat(
       "is on another machine or in a bucket, and Lodestar uses only files and folders of this "
       "machine. Give a path on this machine (./",
-      scheme,
-      ":/... if the folder has that name). To copy checkpoints elsewhere, use ps_server "
+      path,
+      " if it has that name). To copy checkpoints elsewhere, use ps_server "
       "--on_checkpoint=COMMAND, for example with rclone, or mount the bucket");
 }
 

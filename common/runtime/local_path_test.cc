@@ -14,17 +14,17 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(LocalPathTest, PassesPathsOfThisMachine) {
-  for (const char* path :
-       {"", "run", "/shared/run 1", "./s3:/bucket/run", "../a", "a:b", "C:/run", "it's", "a$",
-        "cost$5", "round-00000020", "latest", "gpt-nano", "~backup", "/a/~/b", "/mnt/a:/b"}) {
+  for (const char* path : {"", "run", "/shared/run 1", "./s3:/bucket/run", "../a", "a:b", "C:/run",
+                           "it's", "a$", "cost$5", "a@b", "/a@b:c", "round-00000020", "latest",
+                           "gpt-nano", "~backup", "/a/~/b", "/mnt/a:/b"}) {
     EXPECT_OK(CheckLocalPath(path)) << path;
   }
 }
 
 TEST(LocalPathTest, RefusesUrlsAndOtherMachines) {
-  for (const char* path :
-       {"s3://bucket/run", "s3:/bucket/run", "gs://b/r", "hdfs://name:9000/run", "az://b",
-        "abfss://b@c/r", "https://host/run", "nas:/export/run", "nas.local:/export"}) {
+  for (const char* path : {"s3://bucket/run", "s3:/bucket/run", "gs://b/r", "hdfs://name:9000/run",
+                           "az://b", "abfss://b@c/r", "https://host/run", "nas:/export/run",
+                           "nas.local:/export", "root@10.0.0.9:/srv/run", "ann@nas:backups"}) {
     EXPECT_THAT(CheckLocalPath(path),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--on_checkpoint")))
         << path;

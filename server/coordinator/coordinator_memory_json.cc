@@ -324,6 +324,7 @@ void Describe(Archive& archive, checkpoints::CheckpointSchedule::Memory& schedul
   archive("last_round", schedule.last_round);
   archive("last_begun", schedule.last_begun);
   archive("write_time", schedule.write_time);
+  archive.Optional("earlier_write_time", schedule.earlier_write_time);
   archive.Optional("pause", schedule.pause);
 }
 

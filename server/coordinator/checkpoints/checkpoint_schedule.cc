@@ -29,9 +29,17 @@ void CheckpointSchedule::OnBegun(Round round, absl::Time now) {
   memory_.pause = std::min(config_.interval, std::max(kFirstPause, 2 * memory_.pause));
 }
 
+void CheckpointSchedule::OnWritten(absl::Duration write_time) {
+  memory_.earlier_write_time = memory_.write_time;
+  memory_.write_time = write_time;
+}
+
 absl::Duration CheckpointSchedule::interval() const {
   if (memory_.pause == absl::ZeroDuration()) return absl::ZeroDuration();
-  return std::max(memory_.pause, memory_.write_time / config_.max_cost);
+  const absl::Duration write_time = memory_.earlier_write_time == absl::ZeroDuration()
+                                        ? memory_.write_time
+                                        : std::min(memory_.write_time, memory_.earlier_write_time);
+  return std::max(memory_.pause, write_time / config_.max_cost);
 }
 
 }  // namespace lodestar::checkpoints

@@ -35,7 +35,9 @@ class CheckpointSchedule {
   struct Memory {
     Round last_round;
     absl::Time last_begun = absl::InfiniteFuture();
+    // How long writing the last checkpoint and the one before it took. 0 means that there was none.
     absl::Duration write_time;
+    absl::Duration earlier_write_time;
     // Pause between the last checkpoint and the next, counted from when they begin. 0 means that no
     // checkpoint has been begun since the start.
     absl::Duration pause;
@@ -53,11 +55,12 @@ class CheckpointSchedule {
   bool IsDueByTime(Round complete, absl::Time now) const;
   // Records that a checkpoint of `round` was begun or left out.
   void OnBegun(Round round, absl::Time now);
-  void OnWritten(absl::Duration write_time) { memory_.write_time = write_time; }
+  void OnWritten(absl::Duration write_time);
 
   // Returns the pause from the begin of the last checkpoint to the begin of the next one by time.
-  // It grows with the time that writing the last checkpoint took. 0 means that no checkpoint is due
-  // by time, or that the first one is due after the next round.
+  // It grows with the time that writing takes, the shorter of the last two times: a disk that hung
+  // once does not delay the next checkpoint. 0 means that no checkpoint is due by time, or that the
+  // first one is due after the next round.
   absl::Duration interval() const;
   bool is_stretched() const { return interval() > config_.interval; }
 

@@ -54,16 +54,29 @@ TEST(CheckpointScheduleTest, ASlowDiskStretchesTheIntervalToTheCostAllowed) {
   CheckpointSchedule schedule({.interval = absl::Minutes(5), .max_cost = 0.01});
   schedule.Restart(Round(0), kStart);
   schedule.OnBegun(Round(1), kStart);
-  schedule.OnWritten(absl::Milliseconds(90));
-  EXPECT_EQ(schedule.interval(), absl::Seconds(10));
   schedule.OnWritten(absl::Seconds(2));
   EXPECT_EQ(schedule.interval(), absl::Seconds(200)) << "the cost counts from the first one on";
   EXPECT_FALSE(schedule.is_stretched());
+  schedule.OnWritten(absl::Seconds(12));
+  EXPECT_EQ(schedule.interval(), absl::Seconds(200));
   schedule.OnWritten(absl::Seconds(12));
   EXPECT_EQ(schedule.interval(), absl::Minutes(20));
   EXPECT_TRUE(schedule.is_stretched());
   EXPECT_FALSE(schedule.IsDueByTime(Round(2), kStart + absl::Minutes(19)));
   EXPECT_TRUE(schedule.IsDueByTime(Round(2), kStart + absl::Minutes(20)));
+}
+
+TEST(CheckpointScheduleTest, ADiskThatHangsOnceDelaysNoCheckpoint) {
+  CheckpointSchedule schedule({.interval = absl::Minutes(5)});
+  schedule.Restart(Round(0), kStart);
+  schedule.OnBegun(Round(1), kStart);
+  for (const int milliseconds : {3, 180'000, 4}) {
+    schedule.OnWritten(absl::Milliseconds(milliseconds));
+    EXPECT_EQ(schedule.interval(), absl::Seconds(10)) << milliseconds;
+  }
+  schedule.OnWritten(absl::Minutes(3));
+  schedule.OnWritten(absl::Minutes(3));
+  EXPECT_EQ(schedule.interval(), absl::Hours(5)) << "the disk stays slow";
 }
 
 }  // namespace
