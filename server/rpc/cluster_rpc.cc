@@ -16,6 +16,7 @@
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
 #include "proto/convert_cluster.h"
+#include "proto/message_checksum.h"
 #include "proto/registration_scan.h"
 #include "proto/status_mapping.h"
 #include "proto/transport_security.h"
@@ -546,6 +547,9 @@ void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
 grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* context,
                                                   const v1::ShardReport* request,
                                                   v1::ShardReportReply* reply) {
+  if (const absl::Status whole = wire::CheckChecksum(*request); !whole.ok()) {
+    return Answer(context, whole);
+  }
   const std::shared_ptr<ShardStream> stream =
       deps_.shards->Find(request->shard(), request->instance_id());
   if (stream == nullptr) {

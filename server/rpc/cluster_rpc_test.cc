@@ -21,6 +21,7 @@
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 #include "proto/convert_cluster.h"
+#include "proto/message_checksum.h"
 #include "proto/status_mapping.h"
 #include "proto/transport_security.h"
 #include "server/http2/guarded_reads.h"
@@ -431,6 +432,28 @@ TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
   ASSERT_TRUE(reader->Read(&command));
   EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
   EXPECT_EQ(command.number(), 2);
+  context.TryCancel();
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
+TEST(ClusterRpcTest, ADamagedReportOfAServerIsRefusedSoThatItComesAgain) {
+  ServedCluster cluster(TwoServers());
+  grpc::ClientContext context;
+  const auto reader = cluster.stub->AttachShard(&context, Shard1());
+  v1::ShardCommand command;
+  ASSERT_TRUE(reader->Read(&command));
+  EXPECT_OK(wire::CheckChecksum(command));
+  EXPECT_NE(command.crc32c(), 0);
+  v1::ShardReport report;
+  report.set_shard(1);
+  report.set_instance_id(7);
+  report.mutable_square_sums()->add_sums(0.5);
+  wire::SetChecksum(report);
+  report.mutable_square_sums()->set_sums(0, 0.25);
+  grpc::ClientContext report_context;
+  v1::ShardReportReply reply;
+  EXPECT_EQ(cluster.stub->ReportShard(&report_context, report, &reply).error_code(),
+            grpc::StatusCode::DATA_LOSS);
   context.TryCancel();
   EXPECT_FALSE(reader->Finish().ok());
 }

@@ -14,6 +14,7 @@
 #include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/convert_cluster.h"
+#include "proto/message_checksum.h"
 #include "proto/status_mapping.h"
 #include "server/rpc/command_order.h"
 #include "server/rpc/shard_convert.h"
@@ -283,7 +284,8 @@ absl::Status ShardAgent::RunOneAttachment() {
       logging::LogInfo("shard={} coordinator={} state=attached", config_.shard,
                        this->coordinator());
     }
-    obeyed = order.Take(command.number());
+    obeyed = wire::CheckChecksum(command);
+    if (obeyed.ok()) obeyed = order.Take(command.number());
     const bool is_number = command.command_case() == v1::ShardCommand::COMMAND_NOT_SET;
     if (obeyed.ok() && !is_number) obeyed = Obey(command);
   }
@@ -359,8 +361,9 @@ v1::ShardReport ShardAgent::NewReport() const {
   return report;
 }
 
-absl::StatusOr<v1::ShardReportReply> ShardAgent::SendNow(const v1::ShardReport& report,
+absl::StatusOr<v1::ShardReportReply> ShardAgent::SendNow(v1::ShardReport report,
                                                          absl::Duration deadline) {
+  wire::SetChecksum(report);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(deadline));
   const auto stub = BeginCall(&context);

@@ -133,8 +133,7 @@ class ShardAgent : public host::ShardReports {
   // Sends the contributions once. If the report is lost, the workers report their contributions
   // themselves.
   void SendContributed() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report,
-                                               absl::Duration deadline);
+  absl::StatusOr<v1::ShardReportReply> SendNow(v1::ShardReport report, absl::Duration deadline);
   // Ends the calls under way, and lets no other call begin.
   void CancelCalls() ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -21,6 +21,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/message_checksum.h"
 #include "server/rpc/command_order.h"
 #include "server/rpc/last_save_calls.h"
 
@@ -258,12 +259,8 @@ TEST(ShardAgentTest, WhatWasSaidBeforeAServerHasLoadedAgainIsNotBelieved) {
   EXPECT_EQ(saved->round, Round(4)) << "of the first answer";
 }
 
-// The commands come over a connection that loses messages without breaking.
-TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAgain) {
-  ScriptedCoordinator coordinator;
-  coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(2));
-  coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(4));
-  coordinator.first_stream.back().mutable_stop();
+// Runs a server until it attaches again. Returns false if it was told to stop before.
+bool AttachesAgainWithoutStopping(ScriptedCoordinator& coordinator) {
   std::atomic<bool> is_told_to_stop = false;
   IdleExecutor commands;
   ShardAgent agent({.coordinator = net::AddressList::Of(coordinator.address)},
@@ -274,7 +271,26 @@ TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAga
   // The time limit makes the test fail if the server does not connect again.
   EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
-  EXPECT_FALSE(is_told_to_stop);
+  return !is_told_to_stop;
+}
+
+// The commands come over a connection that loses messages without breaking.
+TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAgain) {
+  ScriptedCoordinator coordinator;
+  coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(2));
+  coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(4));
+  coordinator.first_stream.back().mutable_stop();
+  EXPECT_TRUE(AttachesAgainWithoutStopping(coordinator));
+}
+
+TEST(ShardAgentTest, AServerDoesNotObeyADamagedCommandAndConnectsAgain) {
+  ScriptedCoordinator coordinator;
+  v1::ShardCommand command = ScriptedCoordinator::Numbered(2);
+  command.mutable_norm_total()->set_total_square_sum(1.0);
+  wire::SetChecksum(command);
+  command.mutable_stop();  // in place of the norm
+  coordinator.first_stream.push_back(command);
+  EXPECT_TRUE(AttachesAgainWithoutStopping(coordinator));
 }
 
 TEST(ShardAgentTest, AServerSaysThatItGoesBeforeItDoes) {

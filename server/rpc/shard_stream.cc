@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "proto/message_checksum.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar::rpc {
@@ -18,6 +19,7 @@ void ShardStream::Send(v1::ShardCommand command) {
   absl::MutexLock lock(&mutex_);
   if (is_ending_) return;
   command.set_number(++last_number_);
+  wire::SetChecksum(command);
   queue_.push_back(std::move(command));
   WriteOrFinish();
 }
