@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Collection, Dict, List, Optional, Set, Tuple, Union
 
 import torch
 
+from lodestar._backward import is_finite, is_step_of_scaler
 from lodestar._learning_rates import LearningRates
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import (Settings, differing, first_state,
@@ -24,10 +25,12 @@ class Exchange:
     Attributes:
       in_vector: whether parameters may live in the worker's vector of weights.
       answers_in_step: the optimizer's step needs what the round brings: hand it over within.
+      ends_backward: what the round brings is needed at the end of the step's last backward.
     """
 
     in_vector = True
     answers_in_step = False
+    ends_backward = False
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
         self._worker = worker
@@ -65,6 +68,19 @@ class Exchange:
 
     def finish(self, make_step: MakeStep) -> None:
         """What is left of it, where answers_in_step, once the answer has come."""
+        raise NotImplementedError
+
+    def end_backward(self) -> None:
+        """Collects all gradients of the step, where ends_backward, before it is handed over."""
+        raise NotImplementedError
+
+    def take_answer(self) -> None:
+        """Takes what the round has brought, where ends_backward."""
+        raise NotImplementedError
+
+    def finish_skipped(self, make_step: MakeStep) -> None:
+        """Makes the step that this program has left out, where answers_in_step, if others have made
+        it. The answer has come."""
         raise NotImplementedError
 
     def begin_again(self) -> None:
@@ -251,10 +267,18 @@ class ReducedSteps(_GradientSteps):
     answers_in_step = True
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
-                 keep_weights: bool) -> None:
+                 keep_weights: bool, ends_backward: bool) -> None:
+        """`ends_backward`: the mean is there at the end of the step's last backward, for clipping and
+        the like; otherwise in the optimizer's step."""
         super().__init__(worker, tensors, optimizer, overlap)
+        self.ends_backward = ends_backward
         self._keep_weights = keep_weights
         self._version: Optional[int] = None  # updates that the weights here have had
+        # Whether gradients are the mean of the step at hand; None before its exchange.
+        self._has_mean: Optional[bool] = None
+        self._mean_marks: List[Tuple[Any, int]] = []  # the gradients then, and their versions
+        self._changes_mean = False  # the program has done so
+        self._has_followed = False  # a step that this program has left out was made here
 
     def check(self) -> None:
         if isinstance(self._optimizer, torch.optim.LBFGS):
@@ -294,11 +318,85 @@ class ReducedSteps(_GradientSteps):
             f"{seen}. With ps_server --optimizer=reduce, the gradients in between cannot be "
             "fetched again. Start again from weights that all workers load")
 
+    def on_gradient(self, tensor: TrainedTensor) -> None:
+        if self._has_mean is not None:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"backward() was called again after the workers' gradients were exchanged, and has "
+                f"added to the mean gradient of {tensor.name}. Call backward() once per step, with "
+                "the sum of the losses. For several batches use loader(..., accumulate=). Or use "
+                "attach(..., overlap=False), which exchanges gradients in optimizer.step()")
+        if self.ends_backward and not is_finite(tensor.here(tensor.parameter.grad)):
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the gradient of {tensor.name} is not finite, and other gradients may have been sent "
+                "already. If a GradScaler is to leave such steps out, use attach(..., "
+                "overlap=False). For a bad batch, call skip_step() before backward()")
+        super().on_gradient(tensor)
+
+    def end_backward(self) -> None:
+        self._sender.collect()
+
+    def make(self, make_step: MakeStep, closure: Closure) -> Any:
+        result = None if closure is None else closure()
+        if self._has_mean is None:
+            self._sender.collect()
+        elif is_step_of_scaler():
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "a GradScaler scales each worker's losses by itself, but the gradients were "
+                "exchanged before they were unscaled. Use attach(..., overlap=False), which "
+                "exchanges them in optimizer.step(), or use bf16, which needs no GradScaler")
+        else:
+            self._look_for_changes()
+        return result
+
+    @torch.no_grad()
+    def take_answer(self) -> None:
+        self._has_mean = self._is_answered()
+        if self._has_mean:
+            self._take_mean()
+        gradients = [tensor.parameter.grad for tensor in self._tensors.trained
+                     if tensor.parameter.grad is not None]
+        if not self._has_mean:  # the round was lost, or all have skipped it
+            for gradient in gradients:
+                gradient.zero_()
+        self._mean_marks = [(gradient, gradient._version) for gradient in gradients]
+
     def finish(self, make_step: MakeStep) -> None:
-        if not self._is_answered():
-            return  # the round was lost, or all have skipped it
-        self._take_mean()
-        make_step(None)
+        if self._has_mean is None:
+            self.take_answer()
+        has_mean, self._has_mean = self._has_mean, None
+        self._mean_marks = []
+        if has_mean:
+            make_step(None)
+
+    def finish_skipped(self, make_step: MakeStep) -> None:
+        """Raises LodestarError FAILED_PRECONDITION if others make it with another gradient."""
+        self.take_answer()
+        self._has_followed = self._has_followed or bool(self._has_mean)
+        self._check_followed()
+        self.finish(make_step)
+        for tensor in self._tensors.trained:
+            tensor.parameter.grad = None  # the program has cleared it before the mean came
+
+    def _look_for_changes(self) -> None:
+        """Notices whether the program changes the mean gradient, but not through `.data`."""
+        now = [tensor.parameter.grad for tensor in self._tensors.trained]
+        of_mean = {id(gradient): version for gradient, version in self._mean_marks}
+        self._changes_mean = self._changes_mean or any(
+            gradient is not None and of_mean.get(id(gradient)) != gradient._version
+            for gradient in now)
+        self._check_followed()
+
+    def _check_followed(self) -> None:
+        if self._has_followed and self._changes_mean:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "this program has left a step out (skip_step()), which the other workers have made. "
+                "It was made here without what the program does between backward() and "
+                "optimizer.step(), such as clipping, so the weights would differ. Clip by ps_server "
+                "--clip_norm, or leave no step out")
 
     def _is_answered(self) -> bool:
         """Whether the vector of weights has the mean gradient of the step that was handed over."""
@@ -312,8 +410,11 @@ class ReducedSteps(_GradientSteps):
         return True
 
     @torch.no_grad()
-    def _take_mean(self) -> None:
+    def _take_mean(self, others: Collection[int] = ()) -> None:
+        """Of all tensors but those whose id() is in `others`."""
         for tensor in self._tensors.trained:
+            if id(tensor) in others:
+                continue
             gradient = tensor.parameter.grad
             if gradient is None and not tensor.parameter.requires_grad:
                 continue  # frozen after attach()
@@ -330,16 +431,21 @@ class HookedSteps(ReducedSteps):
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
                  keep_weights: bool) -> None:
-        super().__init__(worker, tensors, optimizer, overlap=True, keep_weights=keep_weights)
+        super().__init__(worker, tensors, optimizer, overlap=True, keep_weights=keep_weights,
+                         ends_backward=False)
+        self._brought: Set[int] = set()  # tensors that this step's backward has a gradient of
         self._by_parameter = {id(tensor.parameter): tensor for tensor in tensors.trained}
         self._buckets: List[Tuple[Any, Any]] = []  # and the future that its gradients are due in
 
     def on_gradient(self, tensor: TrainedTensor) -> None:
         """The bucket that has it comes."""
+        self._brought.add(id(tensor))
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
-        # Also of what DistributedDataParallel takes for unused everywhere, because it is here.
-        self._take_mean()
+        # DistributedDataParallel takes for unused everywhere what is unused here. The others may
+        # have been clipped.
+        self._take_mean(self._brought)
+        self._brought = set()
         return make_step(closure)
 
     def skip(self) -> None:
@@ -514,11 +620,11 @@ def _dense(gradient: Any) -> Any:
 
 
 def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, overlap: bool,
-                  keep_weights: bool, has_hook: bool, rates: LearningRates,
+                  ends_backward: bool, keep_weights: bool, has_hook: bool, rates: LearningRates,
                   settings: Union[Settings, LodestarError]) -> Exchange:
     """That of the job, which the worker has registered for. Raises LodestarError
     FAILED_PRECONDITION for a comm_hook() in a job that does not reduce, and for a
-    DistributedDataParallel without one."""
+    DistributedDataParallel without one. `ends_backward` as of ReducedSteps."""
     if has_hook:
         if worker.job("optimizer") != "reduce":
             raise LodestarError(
@@ -536,5 +642,5 @@ def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, ov
             "mean over all processes. Or use attach(..., overlap=False). Or register "
             "lodestar.comm_hook() and start ps_server with --optimizer=reduce")
     if worker.job("optimizer") == "reduce":
-        return ReducedSteps(worker, tensors, optimizer, overlap, keep_weights)
+        return ReducedSteps(worker, tensors, optimizer, overlap, keep_weights, ends_backward)
     return ServerSteps(worker, tensors, optimizer, overlap, rates, settings)

@@ -131,6 +131,7 @@ class Session:
         self._is_handed_over = False
         self._has_gradients = False  # backward has given it some
         self._is_skipped = False  # a GradScaler has found Inf in it
+        self._is_last_backward: Optional[Callable[[], bool]] = None  # the one under way, of its step
         self._following: List[Optional[Step]] = []  # that came early; None: there is none
         self._ignores_schedulers = False
         self._logs_rate = False  # the program tells one itself
@@ -138,6 +139,9 @@ class Session:
         self._batch_samples = 0  # of the batch at hand
         self._is_last_batch = True
         self._loss: Tuple[float, int, int] = (0.0, 0, 0)
+        # Metrics, and losses, that were told after their step was handed over.
+        self._late: List[Tuple[str, float]] = []
+        self._late_loss: Tuple[float, int, int] = (0.0, 0, 0)
 
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
                keep_weights: bool = False, schedulers: Sequence[Any] = ()) -> Tuple[Any, Any]:
@@ -149,9 +153,9 @@ class Session:
         `_orig_mod.`; tied ones once. So do buffers that are saved with the model: their mean over
         the workers counts, of counters too; other integers stay as they are. In sync and async
         optimizer.step() hands the gradient over, and the servers make the step, as their flags say,
-        or, where those say nothing, as the optimizer of the first worker does; with
-        --optimizer=reduce it makes the step with the mean gradient; in local_sgd it makes the step
-        as ever.
+        or, where those say nothing, as the optimizer of the first worker does; in local_sgd it makes
+        the step as ever. With --optimizer=reduce it makes the step with the mean gradient, which is
+        there at the end of backward(), so that clipping and hooks see it.
 
         The learning rates of the optimizer hold, whatever sets them. In sync they leave with the
         gradients, and all workers of a round need the same. If ps_server has a flag of the learning
@@ -162,8 +166,8 @@ class Session:
           model: torch.nn.Module, with f32, bf16 or f16 parameters on any device.
           optimizer: torch.optim.Optimizer of its parameters.
           overlap: gradients leave while backward computes the others. False: at optimizer.step(),
-            for whoever changes gradients in between (clipping, scaling) or calls backward several
-            times for one batch.
+            for whoever changes this worker's gradients in between (a GradScaler; clipping in sync) or
+            calls backward several times for one batch.
           keep_weights: of a job with --optimizer=reduce: the weights here count, also where the job
             has begun; all workers have loaded the same.
           schedulers: of learning rates, that the program steps once after each optimizer.step(). A
@@ -189,6 +193,8 @@ class Session:
         self._schedulers = JobSchedulers(schedulers)
         self._propose(optimizer)
         self._hooks = self._tensors.on_each_gradient(self._on_gradient)
+        if overlap and self._is_last_backward is None:
+            self._is_last_backward = lambda: self._is_last_batch
         self._inner_step, self._inner_zero_grad = optimizer.step, optimizer.zero_grad
 
         def step(_: Any, closure: Optional[Callable[[], Any]] = None, *args: Any,
@@ -428,12 +434,16 @@ class Session:
             self._take_job()
 
     def _take_job(self) -> None:
+        from lodestar._backward import BackwardEnd
         from lodestar._exchange import make_exchange
 
         self._exchange = make_exchange(self._worker, self._tensors, self._optimizer,
-                                       overlap=self._overlap, keep_weights=self._keep_weights,
+                                       overlap=self._overlap,
+                                       ends_backward=self._is_last_backward is not None,
+                                       keep_weights=self._keep_weights,
                                        has_hook=self._has_comm_hook, rates=self._rates,
                                        settings=self._settings)
+        self._backward_end = BackwardEnd(self._end_backward, len(self._tensors.trained))
         self._check_job()
         self._worker.allocate()
         self._tensors.place(self._worker, in_vector=self._exchange.in_vector)
@@ -509,11 +519,15 @@ class Session:
             self._step, self._epoch = step, step.epoch
             self._is_made = self._is_handed_over = False
             self._has_gradients = self._is_skipped = False
-            self._batch_samples, self._loss = len(step.samples), (0.0, 0, 0)
+            self._batch_samples, self._loss = len(step.samples), self._late_loss
+            self._late_loss = (0.0, 0, 0)
+            late, self._late = self._late, []
+            for name, value in late:
+                self._log_metric(name, value)
             # How often backward is called is not known without batches.
             self._is_last_batch = True
             assert self._exchange is not None
-            self._exchange.begin(is_last=False)
+            self._exchange.begin(is_last=self._exchange.ends_backward)
             if self._rates.are_own:
                 self._schedulers.follow(step, int(self._worker.job("local_steps")))
             self._rates.begin_step(step.learning_rate)
@@ -522,6 +536,12 @@ class Session:
     def _close_source(self) -> None:
         if self._source is not None:
             self._source.close()
+
+    def exchange_in_backward(self, is_last: Callable[[], bool]) -> None:
+        """Before attach(..., overlap=False): with --optimizer=reduce gradients are exchanged at the
+        end of backward nevertheless, where `is_last` says that it is the last one of the step. For
+        Trainers, which clip before optimizer.step()."""
+        self._is_last_backward = is_last
 
     def ignore_schedulers(self) -> None:
         """Before attach(): if the job uses its own rates, they replace without an error what a
@@ -556,6 +576,11 @@ class Session:
             raise LodestarError("FAILED_PRECONDITION",
                                 "skip_step() was called without an open batch; call it between a "
                                 "batch and its optimizer.step()")
+        if self._is_handed_over:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "skip_step() was called after backward(), which has exchanged the "
+                                "gradients of the step; call it before backward(), or use "
+                                "attach(..., overlap=False)")
         self._is_skipped = True
 
     def _next_training_step(self) -> Optional[Step]:
@@ -629,7 +654,7 @@ class Session:
             if self._is_skipped and self._exchange.answers_in_step:
                 # Others may have made it.
                 self._await_answer()
-                self._exchange.finish(self._make_inner_step)
+                self._exchange.finish_skipped(self._make_inner_step)
         self._hand_over()
         self._step = None
 
@@ -668,6 +693,24 @@ class Session:
                                                                           or self._is_skipped):
             self._has_gradients = True
             self._exchange.on_gradient(tensor)
+            if self._exchange.ends_backward:
+                assert self._is_last_backward is not None
+                if self._is_last_backward():
+                    self._backward_end.expect(tensor.parameter)
+
+    def _end_backward(self) -> None:
+        """Exchanges the gradients of the step: all are there."""
+        exchange = self._exchange
+        if exchange is None or self._step is None or self._is_handed_over or self._is_skipped:
+            return
+        try:
+            exchange.end_backward()
+            self._log_learning_rate()
+            self._await_answer()
+            exchange.take_answer()
+        except BaseException as error:
+            self._fail(error)
+            raise
 
     def _make_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
         if self._step is None or self._is_made:
@@ -687,12 +730,14 @@ class Session:
 
         try:
             self._rates.check()
-            self._log_learning_rate()
             self._optimizer._opt_called = True
             result = exchange.make(make_step, closure)
             self._is_made = True
+            if not self._is_handed_over:
+                self._log_learning_rate()
+                if exchange.answers_in_step:
+                    self._await_answer()
             if exchange.answers_in_step:
-                self._await_answer()
                 exchange.finish(make_step)
         except BaseException as error:
             self._fail(error)
@@ -715,7 +760,9 @@ class Session:
     def log(self, values: Union[Mapping, Any] = None, *, num_correct: int = 0,
             num_predictions: Optional[int] = None) -> None:
         """Tells the cluster how the batch at hand went: for its status and its curves, and to notice
-        a run that diverges. Before optimizer.step(); with several batches a step, after each.
+        a run that diverges. Before optimizer.step(); with several batches a step, after each. What
+        is told after the gradients of the step were exchanged, as backward() does with
+        --optimizer=reduce, counts to the next round.
 
         Args:
           values: the mean loss of the batch, in nats: a number, or a tensor of one, which is waited
@@ -726,20 +773,27 @@ class Session:
           num_correct: how many predictions were right.
           num_predictions: over how many the loss is a mean. None: one for each sample.
         """
-        if self._step is None or self._is_handed_over:
+        if self._step is None:
             raise LodestarError("FAILED_PRECONDITION",
                                 "log() was called without an open batch. Call it between a batch "
-                                "and its optimizer.step(), and with comm_hook() before backward()")
+                                "and its optimizer.step()")
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
-            self._log_metric(str(name), _number(value))
+            if self._is_handed_over:
+                self._late.append((str(name), _number(value)))
+            else:
+                self._log_metric(str(name), _number(value))
         if loss is None:
             return
         count = self._batch_samples if num_predictions is None else num_predictions
-        so_far = self._loss
-        self._loss = (so_far[0] + _number(loss) * count, so_far[1] + int(num_correct),
-                      so_far[2] + count)
+        so_far = self._late_loss if self._is_handed_over else self._loss
+        sums = (so_far[0] + _number(loss) * count, so_far[1] + int(num_correct),
+                so_far[2] + count)
+        if self._is_handed_over:
+            self._late_loss = sums
+        else:
+            self._loss = sums
 
     def _log_learning_rate(self) -> None:
         """Tells the program's own, unless it does: the servers know only their schedule."""
