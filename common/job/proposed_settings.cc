@@ -45,6 +45,10 @@ constexpr Number kNumbers[] = {
      [](JobSpec& job) -> double& { return job.clip_norm; }},
 };
 
+// Returns true if a norm limit that a program proposes can replace its own clipping: the servers
+// make the steps, from gradients.
+bool CanTakeClipNorm(const JobSpec& job) { return !HasLocalSteps(job) && !ReducesOnly(job); }
+
 absl::Status BadValue(absl::string_view setting, absl::string_view value,
                       absl::string_view wanted) {
   return absl::InvalidArgumentError(absl::StrCat("--", setting, "=", value, " is no ", wanted));
@@ -120,7 +124,9 @@ SettledJob Settle(const JobSpec& job, const std::set<std::string>& given,
     const std::optional<double>& value = proposed.*number.proposed;
     if (!value.has_value()) continue;
     number.of(wanted) = *value;
-    const bool is_given = given.contains(number.flag) || (number.is_of_optimizer && has_optimizer);
+    const bool is_given =
+        given.contains(number.flag) || (number.is_of_optimizer && has_optimizer) ||
+        (number.proposed == &ProposedSettings::clip_norm && !CanTakeClipNorm(settled.job));
     if (note(number.flag, is_given)) number.of(settled.job) = *value;
   }
   if (proposed.batch_size.has_value()) {

@@ -91,6 +91,24 @@ TEST(ProposedSettingsTest, ScheduleOfTheJobHoldsIfAFlagOfItIsGivenOrTheJobTakesN
   EXPECT_EQ(Settle(job, {}, proposed).job.schedule.kind, ScheduleKind::kConstant);
 }
 
+TEST(ProposedSettingsTest, ClipNormIsTakenOnlyIfServersMakeStepsFromGradients) {
+  const ProposedSettings proposed = Proposed({{"clip_norm", "2"}});
+  JobSpec job = ClientJob();
+  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+    job.mode = mode;
+    EXPECT_EQ(Settle(job, {}, proposed).job.clip_norm, 2.0);
+    EXPECT_EQ(SettingsText(Settle(job, {"clip_norm"}, proposed).not_taken), "clip_norm=2");
+  }
+  for (const Mode mode : {Mode::kLocalSgd, Mode::kAsyncLocalSgd}) {
+    job.mode = mode;
+    EXPECT_EQ(SettingsText(Settle(job, {}, proposed).not_taken), "clip_norm=2");
+    EXPECT_EQ(Settle(job, {}, proposed).job.clip_norm, 0.0);
+  }
+  job.mode = Mode::kSync;
+  job.optimizer.kind = OptimizerKind::kReduce;
+  EXPECT_EQ(Settle(job, {"optimizer"}, proposed).job.clip_norm, 0.0);
+}
+
 TEST(ProposedSettingsTest, AGlobalBatchSizeIsTheOperatorsBatchSize) {
   JobSpec job = ClientJob();
   job.batch_size = 0;

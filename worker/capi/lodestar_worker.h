@@ -92,8 +92,9 @@ LODESTAR_API int lodestar_set(lodestar_worker* worker, const char* setting, cons
    clip_norm and batch_size, with the values of these flags of ps_server. If the operator has set
    --optimizer, the servers also ignore proposals for the five settings after it. lr_schedule may be
    "program": then the learning rates of the programs' own optimizers are used. The servers ignore
-   it in async, and if the operator has set a flag of the learning rate. lodestar_job() returns the
-   resulting values. Errors: INVALID_ARGUMENT naming setting and value. */
+   it in async, and if the operator has set a flag of the learning rate. They ignore clip_norm if
+   programs make the steps: with local steps, and with --optimizer=reduce. lodestar_job() returns
+   the resulting values. Errors: INVALID_ARGUMENT naming setting and value. */
 LODESTAR_API int lodestar_propose(lodestar_worker* worker, const char* setting, const char* value);
 /* Adds a tensor of `num_dimensions` sizes, each at least 1. Blocks are the units of transfer. Their
    numbers are 0, 1, 2, ... in the order in which forward uses them, and neighbouring tensors may

@@ -138,8 +138,8 @@ class Worker:
         """A setting of the job that counts if this is the first program of a new job, and where the
         operator of the servers has not given it: optimizer, momentum, beta1, beta2, epsilon,
         weight_decay, learning_rate, clip_norm or batch_size, as the flags of ps_server; or
-        lr_schedule as "program": the rates of programs' optimizers hold. What came of it job()
-        tells."""
+        lr_schedule as "program": the rates of programs' optimizers hold. Servers ignore clip_norm
+        where programs make the steps. What came of it job() tells."""
         self._check(self._library.propose(self._handle, setting.encode(), str(value).encode()))
 
     def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
