@@ -14,13 +14,20 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(ROOT, "tests", "process"), PACKAGE, HERE]
 
 import tempfile  # noqa: E402  (after the path is set)
+import warnings  # noqa: E402
 from unittest import mock  # noqa: E402
+
+import accelerate  # noqa: E402
+import pytorch_lightning  # noqa: E402
+import transformers  # noqa: E402
 
 import torch  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import cluster_processes  # noqa: E402
 import lodestar  # noqa: E402
+import lodestar.hf  # noqa: E402
+import lodestar.lightning  # noqa: E402
 import program  # noqa: E402
 import replay  # noqa: E402
 import small_models  # noqa: E402
@@ -28,13 +35,18 @@ from lodestar import _exchange  # noqa: E402
 from program import Program  # noqa: E402
 
 REDUCE = {"mode": "sync", "optimizer": "reduce"}
+SYNC = {"mode": "sync", **replay.MOMENTUM}
+LOCAL = {"mode": "local_sgd", "local_steps": 3, "outer_optimizer": "average", "rounds": 4}
 # Shorter than the gradients of all steps.
 LIMIT = 0.1
 
 
-def clip(model):
-  """Returns the norm before clipping."""
-  return float(torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT))
+def clip_to(limit):
+  """Returns what clips a model's gradients, and returns their norm before."""
+  return lambda model: float(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
+
+
+clip = clip_to(LIMIT)
 
 
 def clamp_data(model):
@@ -79,7 +91,9 @@ def looping(address, name, model_name, optimizer_name, change=clip, *, backward=
       norms.append(norm_of(model))
       optimizer.step()
       optimizer.zero_grad()
-  return {"batches": batches, "weights": model.state_dict(), "changes": changes, "norms": norms}
+    clip_norm = ps.job("clip_norm")
+  return {"batches": batches, "weights": model.state_dict(), "changes": changes, "norms": norms,
+          "clip_norm": float(clip_norm)}
 
 
 def without_bias(model, indices, run=lambda layers, values: layers(values)):
@@ -94,11 +108,116 @@ def twice(model, indices):
     (small_models.loss_of(model, half) / 2).backward()
 
 
-class ClippingTest(replay.ReplayTestCase):
+def with_closure(address, name, model_name, optimizer_name):
+  model, optimizer = program.make_worker(name, model_name, optimizer_name)
+  batches = []
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8):
+      batches.append(indices)
 
-  def run_loops(self, model_name, optimizer_name, *arguments, rounds=12, named=None, **options):
+      def closure():
+        optimizer.zero_grad()
+        loss = small_models.loss_of(model, indices)
+        loss.backward()
+        clip(model)
+        return loss
+
+      optimizer.step(closure)
+  return {"batches": batches, "weights": model.state_dict()}
+
+
+def distributed(address, name, model_name, optimizer_name, rendezvous):
+  model, optimizer = program.make_worker(name, model_name, optimizer_name)
+  torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=0,
+                                       world_size=1)
+  batches = []
+  try:
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    with lodestar.join(address, name=name) as ps:
+      ps.attach(model, optimizer)
+      model.register_comm_hook(None, lodestar.comm_hook(ps))
+      for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8):
+        batches.append(indices)
+        small_models.loss_of(model, indices).backward()
+        clip(model)
+        optimizer.step()
+        optimizer.zero_grad()
+    return {"batches": batches, "weights": model.module.state_dict()}
+  finally:
+    torch.distributed.destroy_process_group()
+
+
+class Recorded(torch.nn.Module):
+  """A model for Trainers, which records its batches, and under the names of the model in it."""
+
+  def __init__(self, model):
+    super().__init__()
+    self.module = model
+    self.batches = []
+
+  def forward(self, index):
+    self.batches.append(index)
+    return {"loss": small_models.loss_of(self.module, index)}
+
+
+class Numbers(torch.utils.data.Dataset):
+
+  def __len__(self):
+    return small_models.NUM_SAMPLES
+
+  def __getitem__(self, index):
+    return {"index": index}
+
+
+def in_hugging_face(address, name, model_name, optimizer_name, folder, norm=LIMIT):
+  model, _ = program.make_worker(name, model_name, optimizer_name)
+  model = Recorded(model)
+  arguments = transformers.TrainingArguments(
+      output_dir=folder, per_device_train_batch_size=4, gradient_accumulation_steps=2,
+      max_steps=100, max_grad_norm=norm, use_cpu=True, report_to=[], save_strategy="no",
+      lr_scheduler_type="constant", disable_tqdm=True)
+  callback = lodestar.hf.Callback(lodestar.join(address, name=name))
+  optimizer = small_models.OPTIMIZERS[optimizer_name](model, replay.RATE)
+  trainer = transformers.Trainer(model, arguments, train_dataset=Numbers(), callbacks=[callback],
+                                 optimizers=(optimizer, None))
+  trainer.train()
+  return {"batches": model.batches, "weights": model.module.state_dict(),
+          "norm": arguments.max_grad_norm}
+
+
+class Lit(pytorch_lightning.LightningModule):
+
+  def __init__(self, model, optimizer_name):
+    super().__init__()
+    self.module = Recorded(model)
+    self._optimizer_name = optimizer_name
+
+  def training_step(self, batch, _):
+    return self.module(batch["index"])["loss"]
+
+  def configure_optimizers(self):
+    return small_models.OPTIMIZERS[self._optimizer_name](self, replay.RATE)
+
+
+def in_lightning(address, name, model_name, optimizer_name, folder, norm=LIMIT, algorithm=None):
+  model, _ = program.make_worker(name, model_name, optimizer_name)
+  module = Lit(model, optimizer_name)
+  trainer = pytorch_lightning.Trainer(
+      max_epochs=-1, callbacks=[lodestar.lightning.Callback(lodestar.join(address, name=name))],
+      logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
+      enable_model_summary=False, accumulate_grad_batches=2, gradient_clip_val=norm,
+      gradient_clip_algorithm=algorithm, default_root_dir=folder)
+  trainer.fit(module, torch.utils.data.DataLoader(Numbers(), batch_size=4, shuffle=True))
+  return {"batches": module.module.batches, "weights": module.module.module.state_dict(),
+          "norm": trainer.gradient_clip_val}
+
+
+class ClippingTestCase(replay.ReplayTestCase):
+
+  def run_loops(self, model_name, optimizer_name, *arguments, flags=None, named=None, **options):
     """`named` are further options, by the name of the program."""
-    server = self.start_client_server(rounds=rounds, **REDUCE)
+    server = self.start_client_server(**(flags or REDUCE))
     named = named or {}
     first = self.start_first_program(model_name, optimizer_name, *arguments, run=looping,
                                      **{**options, **named.get("a", {})})
@@ -134,15 +253,18 @@ class ClippingTest(replay.ReplayTestCase):
     for run in runs:
       self.assert_close(run, model, 1e-6)
 
-  def refusal(self, *arguments, **options):
-    """Of the only program of a job that reduces."""
-    server = self.start_client_server(min_workers=1, **REDUCE)
+  def refusal(self, *arguments, flags=None, **options):
+    """Of the only program of a job."""
+    server = self.start_client_server(min_workers=1, **(flags or REDUCE))
     run = Program(looping, f"127.0.0.1:{self.port}", "a", "mlp", "momentum", *arguments, **options)
     with self.assertRaises(lodestar.LodestarError) as refused:
       run.outcome()
     self.stop_job(server)
     self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
     return str(refused.exception)
+
+
+class ClippingTest(ClippingTestCase):
 
   def test_reduce_clips_the_mean(self):
     runs = self.run_loops("mlp", "momentum")
@@ -214,7 +336,7 @@ class ClippingTest(replay.ReplayTestCase):
 
   def test_a_program_that_leaves_a_step_out_and_clips_is_refused(self):
     for number in (0, 3):
-      server = self.start_client_server(**REDUCE)
+      server = self.start_client_server(rounds=100000, **REDUCE)
       first = self.start_first_program("mlp", "momentum", run=looping, **self.skipping(number))
       second = self.start_program("b", "mlp", "momentum", run=looping)
       with self.assertRaises(lodestar.LodestarError) as refused:
@@ -327,45 +449,99 @@ class ClippingTest(replay.ReplayTestCase):
     self.assert_ends(server)
     self.replay_changed(runs, "mlp", "momentum")
 
+  def test_sync_clips_the_mean_as_the_program_says(self):
+    by_accelerate = accelerate.Accelerator(cpu=True).clip_grad_norm_
+    for change in (clip, lambda model: by_accelerate(model.parameters(), LIMIT), lambda _: None):
+      runs = self.run_loops("mlp", "momentum", change, flags=SYNC, attach={"clip_norm": LIMIT})
+      self.replay_changed(runs, "mlp", "momentum")
+      self.assertEqual([run["clip_norm"] for run in runs], [LIMIT] * 2)
 
-def distributed(address, name, model_name, optimizer_name, rendezvous):
-  model, optimizer = program.make_worker(name, model_name, optimizer_name)
-  torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=0,
-                                       world_size=1)
-  batches = []
-  try:
-    model = torch.nn.parallel.DistributedDataParallel(model)
-    with lodestar.join(address, name=name) as ps:
-      ps.attach(model, optimizer)
-      model.register_comm_hook(None, lodestar.comm_hook(ps))
-      for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8):
-        batches.append(indices)
-        small_models.loss_of(model, indices).backward()
-        clip(model)
-        optimizer.step()
-        optimizer.zero_grad()
-    return {"batches": batches, "weights": model.module.state_dict()}
-  finally:
-    torch.distributed.destroy_process_group()
+  def test_clipping_that_changes_nothing_is_no_change(self):
+    runs = self.run_loops("mlp", "momentum", clip_to(1e6), flags=SYNC, attach={"clip_norm": 1e6})
+    self.replay_changed(runs, "mlp", "momentum", lambda _: None)
+
+  def test_sync_knows_clipping_in_half_precision(self):
+    server = self.start_client_server(min_workers=1, **SYNC)
+    run = self.start_program("a", "mlp_bf16", "momentum", run=looping, attach={"clip_norm": LIMIT})
+    self.assertEqual(run.outcome()["clip_norm"], LIMIT)
+    self.assert_ends(server)
+
+  def test_another_change_than_the_clipping_that_was_said_is_refused(self):
+    for change in (clip_to(LIMIT / 2), clamp_data, lambda model: model[0].weight.grad.zero_()):
+      text = self.refusal(change, flags=SYNC, attach={"clip_norm": LIMIT})
+      for part in ("was changed after backward()", "clip_norm=", "overlap=False"):
+        self.assertIn(part, text)
+
+  def test_a_norm_that_is_none_is_refused(self):
+    for norm in (-1, float("nan")):
+      model, optimizer = program.make_worker("a", "mlp", "momentum")
+      with self.assertRaises(lodestar.LodestarError) as refused:
+        lodestar.join("127.0.0.1:1", name="a").attach(model, optimizer, clip_norm=norm)
+      self.assertEqual(refused.exception.code, "INVALID_ARGUMENT")
+
+  def warned_of_norms(self, **flags):
+    """Returns the run of a program that clips, and the texts of its warnings."""
+    server = self.start_client_server(min_workers=1, **{**SYNC, **flags})
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter("always")
+      run = self.start_program("a", "mlp", "momentum", run=looping,
+                               attach={"clip_norm": LIMIT}).outcome()
+    self.assert_ends(server)
+    return run, [str(warning.message) for warning in caught if "norm" in str(warning.message)]
+
+  def test_a_flag_of_the_server_holds_with_one_warning(self):
+    for norm in (0.05, 0):
+      run, texts = self.warned_of_norms(clip_norm=norm)
+      self.replay_changed([run], "mlp", "momentum", clip_to(norm) if norm else lambda _: None)
+      self.assertEqual(len(texts), 1)
+      for part in ("0.1", str(norm), "--clip_norm=0.1"):
+        self.assertIn(part, texts[0])
+    run, texts = self.warned_of_norms(clip_norm=LIMIT)
+    self.assertEqual(texts, [])
+
+  def test_async_clips_as_the_program_says(self):
+    run, texts = self.warned_of_norms(mode="async")
+    self.replay_changed([run], "mlp", "momentum")
+    self.assertEqual(texts, [])
+
+  def test_programs_that_make_their_steps_clip_themselves(self):
+    for flags in (REDUCE, LOCAL):
+      runs = self.run_loops("mlp", "momentum", flags=flags, attach={"clip_norm": LIMIT})
+      self.assertEqual([run["clip_norm"] for run in runs], [0, 0])
+      if flags == REDUCE:
+        self.replay_changed(runs, "mlp", "momentum")
+      for norm in runs[0]["norms"]:
+        self.assertAlmostEqual(norm, LIMIT, places=5)
 
 
-def with_closure(address, name, model_name, optimizer_name):
-  model, optimizer = program.make_worker(name, model_name, optimizer_name)
-  batches = []
-  with lodestar.join(address, name=name) as ps:
-    ps.attach(model, optimizer)
-    for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8):
-      batches.append(indices)
+class TrainersTest(ClippingTestCase):
 
-      def closure():
-        optimizer.zero_grad()
-        loss = small_models.loss_of(model, indices)
-        loss.backward()
-        clip(model)
-        return loss
+  def run_trainer(self, trainer, change=clip, **flags):
+    """Beside a loop that clips itself, where the program makes the steps. Returns both runs."""
+    server = self.start_client_server(**flags)
+    named = {"attach": {"clip_norm": LIMIT}, "batch_size": 4, "accumulate": 2}
+    with tempfile.TemporaryDirectory() as folder:
+      first = self.start_first_program("mlp", "momentum", folder, run=trainer)
+      second = self.start_program("b", "mlp", "momentum", change, run=looping, **named)
+      runs = [first.outcome(), second.outcome()]
+    self.assert_ends(server)
+    self.assertEqual(runs[0]["norm"], LIMIT)
+    # A Trainer may have begun a step more.
+    runs[0]["batches"] = runs[0]["batches"][:len(runs[1]["batches"])]
+    return runs
 
-      optimizer.step(closure)
-  return {"batches": batches, "weights": model.state_dict()}
+  def test_trainers_clip_the_mean_with_reduce(self):
+    for trainer in (in_hugging_face, in_lightning):
+      with self.subTest(trainer.__name__):
+        runs = self.run_trainer(trainer, **REDUCE)
+        self.replay_changed(runs, "mlp", "momentum", parts=2)
+
+  def test_servers_clip_in_place_of_trainers_in_sync(self):
+    for trainer in (in_hugging_face, in_lightning):
+      with self.subTest(trainer.__name__):
+        runs = self.run_trainer(trainer, **SYNC)
+        self.replay_changed(runs, "mlp", "momentum", parts=2)
+        self.assertEqual(runs[1]["clip_norm"], LIMIT)
 
 
 if __name__ == "__main__":

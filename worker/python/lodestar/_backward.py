@@ -13,8 +13,8 @@ from torch.autograd.function import BackwardCFunction
 class BackwardEnd:
     """Calls a function at the end of backward passes, as DistributedDataParallel does.
 
-    A pass within a pass, as of reentrant checkpointing, cannot tell when the outer one ends. At its
-    end the function is called only if all gradients are there.
+    A pass within a pass, as of reentrant checkpointing, does not know where the outer one ends. At
+    its end the function is called only if all gradients are there.
     """
 
     def __init__(self, function: Callable[[], None], num_gradients: int) -> None:
@@ -47,8 +47,10 @@ def _is_within_pass() -> bool:
 def is_step_of_scaler() -> bool:
     """Returns whether an enabled GradScaler has called the optimizer's step. Scalers keep no list of
     themselves, and tell the optimizer nothing."""
-    return any(frame.f_globals.get("__name__") == torch.amp.GradScaler.__module__ and
-               frame.f_locals["self"].is_enabled() for frame in _frames())
+    scalers = (frame.f_locals.get("self") for frame in _frames()
+               if frame.f_globals.get("__name__") == torch.amp.GradScaler.__module__)
+    return any(isinstance(scaler, torch.amp.GradScaler) and scaler.is_enabled()
+               for scaler in scalers)
 
 
 def _frames() -> Iterator[FrameType]:

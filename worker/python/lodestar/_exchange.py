@@ -8,6 +8,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Set, Tuple, 
 import torch
 
 from lodestar._backward import is_finite, is_step_of_scaler
+from lodestar._clipping import has_clipped
 from lodestar._learning_rates import LearningRates
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import (Settings, differing, first_state,
@@ -26,11 +27,13 @@ class Exchange:
       in_vector: whether parameters may live in the worker's vector of weights.
       answers_in_step: the optimizer's step needs what the round brings: hand it over within.
       ends_backward: what the round brings is needed at the end of the step's last backward.
+      clips_at_servers: the servers clip in place of the program.
     """
 
     in_vector = True
     answers_in_step = False
     ends_backward = False
+    clips_at_servers = False
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
         self._worker = worker
@@ -124,10 +127,15 @@ class ServerSteps(_GradientSteps):
     """Gradients leave, and the servers make the step: sync and async."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
-                 rates: LearningRates, settings: Union[Settings, LodestarError]) -> None:
-        """`settings` are those of the optimizer with attach(), or why servers have none such."""
+                 rates: LearningRates, settings: Union[Settings, LodestarError],
+                 clip_norm: Optional[float]) -> None:
+        """`settings` are those of the optimizer with attach(), or why servers have none such.
+        `clip_norm` is that of the program."""
         super().__init__(worker, tensors, optimizer, overlap, rates)
         self._settings, self._rates = settings, rates
+        self._sender.clip_norm = self._clip_norm = clip_norm
+        self.clips_at_servers = clip_norm is not None
+        self._has_warned = False
 
     def check(self) -> None:
         wanted = self._settings
@@ -144,6 +152,20 @@ class ServerSteps(_GradientSteps):
                 f"{type(self._optimizer).__name__} has other settings. Start ps_server with "
                 f"{' '.join(others)}, or give the program's optimizer the settings of the job")
         self._check_optimizer()
+        self._check_clipping()
+
+    def _check_clipping(self) -> None:
+        """Warns once if the program clips to another norm than the job."""
+        if self._clip_norm is None or self._has_warned:
+            return
+        of_job = self._worker.job("clip_norm")
+        if differing({"clip_norm": self._clip_norm}, {"clip_norm": of_job}):
+            self._has_warned = True
+            done = f"clip to {of_job}" if float(of_job) else "do not clip (clip_norm=0)"
+            warnings.warn(
+                f"the program clips gradients to the norm {self._clip_norm:g}, but in this job the "
+                f"servers clip in its place, and they {done}. To clip as the program says, start "
+                f"ps_server with --clip_norm={self._clip_norm:g}")
 
     def _check_optimizer(self) -> None:
         """Raises LodestarError FAILED_PRECONDITION for what the program has set since attach(), or
@@ -322,7 +344,7 @@ class ReducedSteps(_GradientSteps):
         if self._has_mean is not None:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"backward() was called again after the workers' gradients were exchanged, and has "
+                "backward() was called again after the gradients of the step were exchanged, and has "
                 f"added to the mean gradient of {tensor.name}. Call backward() once per step, with "
                 "the sum of the losses. For several batches use loader(..., accumulate=). Or use "
                 "attach(..., overlap=False), which exchanges gradients in optimizer.step()")
@@ -496,6 +518,7 @@ class _GradientSender:
         self._tensors = tensors.trained
         self._optimizer = optimizer
         self._overlap = overlap
+        self.clip_norm: Optional[float] = None  # of the program, in whose place the servers clip
         self._is_open = False  # gradients that come are whole
         self._num_missing: List[int] = []  # of each block, in this step
         # The gradients that were taken in this step, and what tells whether they have changed, by
@@ -594,6 +617,7 @@ class _GradientSender:
         if not self._taken and not self._all.have_gradient:
             raise _no_gradient()
         self.take_zeros()
+        changed: Optional[TrainedTensor] = None
         for tensor in self._tensors:
             gradient = tensor.parameter.grad
             if id(tensor) not in self._taken:
@@ -601,13 +625,22 @@ class _GradientSender:
                     tensor.gradient.copy_(_dense(tensor.here(gradient)))
                 continue
             taken, mark = self._taken[id(tensor)]
-            if gradient is not taken or self._mark(gradient) != mark:
-                raise LodestarError(
-                    "FAILED_PRECONDITION",
-                    f"the gradient of {tensor.name} was changed after backward(), but may have "
-                    "been sent before. To clip, give ps_server --clip_norm; for other changes use "
-                    "attach(..., overlap=False)")
+            if changed is None and (gradient is not taken or self._mark(gradient) != mark):
+                changed = tensor
+        if changed is not None and not self._is_clipped():
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the gradient of {changed.name} was changed after backward(), but may have been sent "
+                "before. If the program clips to a norm, give attach(..., clip_norm=) that norm, and "
+                "the servers clip. For other changes use attach(..., overlap=False)")
         self._tell_rates()
+
+    def _is_clipped(self) -> bool:
+        """Returns whether the program has clipped what was sent to clip_norm, and no more."""
+        gradients = [(tensor.gradient, tensor.parameter.grad) for tensor in self._tensors
+                     if tensor.parameter.grad is not None]
+        return self.clip_norm is not None and has_clipped(
+            [sent for sent, _ in gradients], [_dense(now) for _, now in gradients], self.clip_norm)
 
 
 def _no_gradient() -> LodestarError:
@@ -621,7 +654,8 @@ def _dense(gradient: Any) -> Any:
 
 def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, overlap: bool,
                   ends_backward: bool, keep_weights: bool, has_hook: bool, rates: LearningRates,
-                  settings: Union[Settings, LodestarError]) -> Exchange:
+                  settings: Union[Settings, LodestarError],
+                  clip_norm: Optional[float]) -> Exchange:
     """That of the job, which the worker has registered for. Raises LodestarError
     FAILED_PRECONDITION for a comm_hook() in a job that does not reduce, and for a
     DistributedDataParallel without one. `ends_backward` as of ReducedSteps."""
@@ -643,4 +677,4 @@ def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, ov
             "lodestar.comm_hook() and start ps_server with --optimizer=reduce")
     if worker.job("optimizer") == "reduce":
         return ReducedSteps(worker, tensors, optimizer, overlap, keep_weights, ends_backward)
-    return ServerSteps(worker, tensors, optimizer, overlap, rates, settings)
+    return ServerSteps(worker, tensors, optimizer, overlap, rates, settings, clip_norm)

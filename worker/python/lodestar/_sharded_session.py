@@ -25,11 +25,12 @@ class ShardedSession(Session):
         return ShardedTensors(self._worker, model, optimizer)
 
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
-               keep_weights: bool = False, schedulers: Sequence[Any] = ()) -> Tuple[Any, Any]:
+               keep_weights: bool = False, schedulers: Sequence[Any] = (),
+               clip_norm: Optional[float] = None) -> Tuple[Any, Any]:
         """As of Session, of a model that went through fully_shard(). Gradients leave with
         optimizer.step(), whatever `overlap` is."""
         return super().attach(model, optimizer, overlap=False, keep_weights=keep_weights,
-                              schedulers=schedulers)
+                              schedulers=schedulers, clip_norm=clip_norm)
 
     def use_comm_hook(self) -> None:
         raise LodestarError("FAILED_PRECONDITION",

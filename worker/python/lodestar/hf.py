@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Iterator, List, Optional
 
+from accelerate.state import GradientState
 from transformers import TrainerCallback
 
 from lodestar._library import LodestarError
@@ -24,8 +25,9 @@ class Callback(TrainerCallback):
     rounds. The model then has the weights of the job. Each worker needs one process of its own: do
     not start one worker with several processes (torchrun).
 
-    The Trainer clips each worker's gradients before they are sent (max_grad_norm). With
-    max_grad_norm=0 it clips none, and ps_server --clip_norm clips the mean of all workers.
+    In sync and async the servers clip in place of the Trainer: max_grad_norm of the first worker is
+    the job's norm, unless ps_server has --clip_norm. In other jobs the Trainer clips, with
+    --optimizer=reduce the mean over the workers.
     """
 
     def __init__(self, session: Session) -> None:
@@ -33,6 +35,7 @@ class Callback(TrainerCallback):
         self._steps: Optional[Iterator[Step]] = None
         self._losses: List[Any] = []
         self._hook: Any = None
+        self._max_grad_norm: Optional[float] = None  # of the Trainer, while the servers clip
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None,
                        optimizer: Any = None, train_dataloader: Any = None,
@@ -48,10 +51,12 @@ class Callback(TrainerCallback):
                 "FAILED_PRECONDITION", "fp16=True uses a GradScaler, which cannot be combined "
                                        "with this callback; use bf16=True")
         self._session.ignore_schedulers()
+        self._session.exchange_in_backward(self._is_last_backward)
         # accelerate wraps the optimizer.
         self._session.attach(model, getattr(optimizer, "optimizer", optimizer), overlap=False,
                              schedulers=[lr_scheduler] if hasattr(lr_scheduler, "last_epoch") and
-                             not hasattr(lr_scheduler, "patience") else [])
+                             not hasattr(lr_scheduler, "patience") else [],
+                             clip_norm=args.max_grad_norm)
         self._hook = model.register_forward_hook(self._take_loss, with_kwargs=True)
         dataset = getattr(train_dataloader, "dataset", None)
         self._steps = self._session.steps(
@@ -61,6 +66,16 @@ class Callback(TrainerCallback):
             raise LodestarError("FAILED_PRECONDITION",
                                 "the job is already done, so there is nothing to train; start a "
                                 "new job with ps_server")
+        if self._session.clips_at_servers:
+            self._max_grad_norm, args.max_grad_norm = args.max_grad_norm, 0.0
+
+    def _is_last_backward(self) -> bool:
+        """Returns whether the Trainer makes a step after the backward pass that is under way. Tells
+        the losses of that step then, because it is handed over at the end of the pass."""
+        is_last = bool(GradientState().sync_gradients)
+        if is_last:
+            self._log_losses()
+        return is_last
 
     def _take_loss(self, model: Any, _: Any, arguments: dict, output: Any) -> None:
         loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
@@ -70,6 +85,9 @@ class Callback(TrainerCallback):
             self._losses.append((loss.detach(), is_part))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._log_losses()
+
+    def _log_losses(self) -> None:
         if self._losses:
             total = sum(loss for loss, _ in self._losses)
             self._session.log(total if self._losses[0][1] else total / len(self._losses))
@@ -82,6 +100,8 @@ class Callback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._hook.remove()
+        if self._max_grad_norm is not None:
+            args.max_grad_norm, self._max_grad_norm = self._max_grad_norm, None
         if not self._session.is_over:
             warnings.warn(f"the Trainer ended after {state.global_step} steps, before the job "
                           "ended; give it a larger max_steps")

@@ -6,8 +6,10 @@ import warnings
 from typing import Any, Iterator, Optional
 
 try:
+    from lightning.pytorch import LightningModule
     from lightning.pytorch.callbacks import Callback as _LightningCallback
 except ImportError:
+    from pytorch_lightning import LightningModule
     from pytorch_lightning.callbacks import Callback as _LightningCallback
 
 from lodestar._library import LodestarError
@@ -24,11 +26,17 @@ class Callback(_LightningCallback):
     give each worker different data, or another order. The module's learning rates are used, unless
     ps_server was given a flag of the learning rate. The Trainer stops when the job is done. Each
     worker needs one process with one device, and automatic optimization.
+
+    In sync and async the servers clip in place of the Trainer: gradient_clip_val of the first worker
+    is the job's norm, unless ps_server has --clip_norm. In other jobs the Trainer clips, with
+    --optimizer=reduce the mean over the workers. It also does if it clips by value, or the module
+    configures its clipping.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._steps: Optional[Iterator[Step]] = None
+        self._clip_norm: Optional[float] = None  # of the Trainer, while the servers clip
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if trainer.world_size > 1:
@@ -43,14 +51,20 @@ class Callback(_LightningCallback):
                 f"automatic_optimization={pl_module.automatic_optimization}; it must have one "
                 "optimizer and automatic_optimization=True")
         self._session.ignore_schedulers()
+        if getattr(trainer.precision_plugin, "scaler", None) is None:
+            self._session.exchange_in_backward(
+                lambda: not trainer.fit_loop._should_accumulate())
         self._session.attach(pl_module, trainer.optimizers[0], overlap=False,
                              schedulers=[config.scheduler for config in trainer.lr_scheduler_configs
                                          if config.interval == "step" and config.frequency == 1 and
-                                         not config.reduce_on_plateau])
+                                         not config.reduce_on_plateau],
+                             clip_norm=_clip_norm(trainer, pl_module))
         of_batch = getattr(trainer.train_dataloader, "batch_size", None)
         self._steps = self._session.steps(
             batch_size=of_batch and of_batch * trainer.accumulate_grad_batches)
         self._begin_step(trainer)
+        if self._session.clips_at_servers:
+            self._clip_norm, trainer.gradient_clip_val = trainer.gradient_clip_val, None
 
     def _begin_step(self, trainer: Any) -> None:
         assert self._steps is not None
@@ -66,7 +80,17 @@ class Callback(_LightningCallback):
             self._begin_step(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._clip_norm is not None:
+            trainer.gradient_clip_val, self._clip_norm = self._clip_norm, None
         if not self._session.is_over:
             warnings.warn(f"the Trainer ended after {trainer.global_step} steps, before the job "
                           "ended; give it max_epochs=-1")
         self._session.leave()
+
+
+def _clip_norm(trainer: Any, pl_module: Any) -> Optional[float]:
+    """Returns the norm to which the Trainer clips; None if it does not, or in another way."""
+    is_own = (type(pl_module).configure_gradient_clipping
+              is not LightningModule.configure_gradient_clipping)
+    is_by_norm = trainer.gradient_clip_algorithm in (None, "norm")
+    return trainer.gradient_clip_val if is_by_norm and not is_own else None

@@ -131,7 +131,8 @@ class Session:
         self._is_handed_over = False
         self._has_gradients = False  # backward has given it some
         self._is_skipped = False  # a GradScaler has found Inf in it
-        self._is_last_backward: Optional[Callable[[], bool]] = None  # the one under way, of its step
+        # Whether the backward pass under way is the last one of its step. None means unknown.
+        self._is_last_backward: Optional[Callable[[], bool]] = None
         self._following: List[Optional[Step]] = []  # that came early; None: there is none
         self._ignores_schedulers = False
         self._logs_rate = False  # the program tells one itself
@@ -144,7 +145,8 @@ class Session:
         self._late_loss: Tuple[float, int, int] = (0.0, 0, 0)
 
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
-               keep_weights: bool = False, schedulers: Sequence[Any] = ()) -> Tuple[Any, Any]:
+               keep_weights: bool = False, schedulers: Sequence[Any] = (),
+               clip_norm: Optional[float] = None) -> Tuple[Any, Any]:
         """Makes a model and its optimizer those of the job; returns both.
 
         The weights of the first worker of a job are those that it begins with, unless the servers
@@ -172,6 +174,10 @@ class Session:
             has begun; all workers have loaded the same.
           schedulers: of learning rates, that the program steps once after each optimizer.step(). A
             worker that joins later, or has missed rounds, gets them stepped to where the others are.
+          clip_norm: the norm to which the program clips all gradients before optimizer.step(). In
+            sync and async the servers clip in its place, and in sync the mean over the workers: to
+            this norm, if this is the first worker and ps_server has no --clip_norm. The program's
+            own clipping makes no difference then; with overlap=False leave it out.
 
         Raises:
           LodestarError: FAILED_PRECONDITION if something was attached before; INVALID_ARGUMENT
@@ -184,9 +190,12 @@ class Session:
                 "this session already has a model and an optimizer. Attach one model with one "
                 "optimizer, which has a group of parameters for each part. Another model is "
                 "another job and needs another session (join(..., name=))")
+        from lodestar._clipping import checked_norm
+
         _check_kinds(model, optimizer)
         self._tensors = self._make_tensors(model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
+        self._clip_norm = checked_norm(clip_norm)
         self._worker.set("device", f"PyTorch on {next(iter(model.parameters())).device.type}")
         self._rates = LearningRates(optimizer)
         self._rates.may_change = self._ignores_schedulers
@@ -220,6 +229,8 @@ class Session:
     def _propose(self, optimizer: Any) -> None:
         """Proposes settings, which the job uses if this is the first worker and servers have no flag."""
         self._settings: Union[Settings, LodestarError]
+        if self._clip_norm is not None:
+            self._worker.propose("clip_norm", self._clip_norm)
         try:
             self._rates.propose(self._worker)
             self._settings = settings_of(optimizer)
@@ -442,7 +453,7 @@ class Session:
                                        ends_backward=self._is_last_backward is not None,
                                        keep_weights=self._keep_weights,
                                        has_hook=self._has_comm_hook, rates=self._rates,
-                                       settings=self._settings)
+                                       settings=self._settings, clip_norm=self._clip_norm)
         self._backward_end = BackwardEnd(self._end_backward, len(self._tensors.trained))
         self._check_job()
         self._worker.allocate()
@@ -527,7 +538,7 @@ class Session:
             # How often backward is called is not known without batches.
             self._is_last_batch = True
             assert self._exchange is not None
-            self._exchange.begin(is_last=self._exchange.ends_backward)
+            self._exchange.begin(is_last=False)
             if self._rates.are_own:
                 self._schedulers.follow(step, int(self._worker.job("local_steps")))
             self._rates.begin_step(step.learning_rate)
@@ -752,6 +763,12 @@ class Session:
                     self._inner_step(closure, *args, **kwargs))
 
     @property
+    def clips_at_servers(self) -> bool:
+        """Whether servers clip gradients in place of the program, which has given clip_norm= to
+        attach(). False before loader()."""
+        return self._exchange is not None and self._exchange.clips_at_servers
+
+    @property
     def share(self) -> float:
         """Of the batch at hand in the samples of its step: 1 without accumulate. The mean loss of a
         batch times this, summed over the batches of a step, is the mean loss of the step."""
@@ -797,7 +814,7 @@ class Session:
 
     def _log_learning_rate(self) -> None:
         """Tells the program's own, unless it does: the servers know only their schedule."""
-        if self._rates.are_own and not (self._logs_rate or self._has_comm_hook):
+        if self._rates.are_own and not self._logs_rate:
             with contextlib.suppress(LodestarError):  # beyond the limit of metrics
                 self._worker.log(_RATE_METRIC, self.learning_rate)
 
