@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/job/job_loss.h"
+#include "common/runtime/overloaded.h"
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
@@ -740,16 +741,41 @@ std::optional<messages::DatasetInfo> Coordinator::SiteData(absl::Time now) const
 }
 
 void Coordinator::OnShardEvent(int shard, const shards::ShardEvent& event, absl::Time now) {
-  std::visit([&](const auto& of_kind) { On(shard, of_kind, now); }, event);
-}
-
-void Coordinator::On(int /*shard*/, const sync::WorkerFault& fault, absl::Time now) {
-  Follow(faults_.OnWorkerFault(fault, now), now);
-}
-
-void Coordinator::On(int shard, const shards::ShardDiverged& diverged, absl::Time now) {
-  if (diverged.server_incarnation != state_.shards.server_incarnation()) return;
-  Follow(faults_.OnShardDiverged(shard, diverged.round, diverged.text, now), now);
+  const uint64_t incarnation = state_.shards.server_incarnation();
+  std::visit(
+      Overloaded{
+          [&](const shards::ShardLoaded& loaded) { OnLoaded(shard, loaded, now); },
+          [&](const shards::ShardSaved& saved) {
+            FailUnlessOk(saves_.OnShardSaved(shard, saved, now), now);
+            Advance(now);
+          },
+          [&](const shards::ShardSquareSums& square_sums) {
+            if (!state_.shards.Counts(shard, square_sums.server_incarnation)) return;
+            outbox_.Remember();
+            const Round round = square_sums.round;
+            const std::optional<double> total =
+                state_.shards.AddSquareSums(shard, round, square_sums.sums);
+            if (total.has_value()) Command(shards::NormTotalCommand{round, *total});
+          },
+          [&](const shards::ShardDiverged& diverged) {
+            if (diverged.server_incarnation != incarnation) return;
+            Follow(faults_.OnShardDiverged(shard, diverged.round, diverged.text, now), now);
+          },
+          [&](const shards::ShardFailing& failing) {
+            if (!state_.is_ready() || failing.server_incarnation != incarnation) return;
+            const absl::Status& error = failing.error;
+            FailOnceSaved(
+                absl::Status(error.code(), absl::StrCat("shard ", shard, ": ", error.message())),
+                now);
+          },
+          [&](const shards::ShardConnections& connections) {
+            OnConnections(shard, connections, now);
+          },
+          [&](const shards::ShardAlarm& alarm) { OnAlarm(shard, alarm, now); },
+          [&](const shards::ShardExiting&) { state_.ending.OnExiting(shard); },
+          [&](const sync::WorkerFault& fault) { Follow(faults_.OnWorkerFault(fault, now), now); },
+      },
+      event);
 }
 
 void Coordinator::Follow(const FaultVerdict& verdict, absl::Time now) {
@@ -914,7 +940,7 @@ void Coordinator::OnPushSpace(int shard, const sync::PushSpace& space, absl::Tim
   }
 }
 
-void Coordinator::On(int shard, const shards::ShardAlarm& alarm, absl::Time now) {
+void Coordinator::OnAlarm(int shard, const shards::ShardAlarm& alarm, absl::Time now) {
   std::string subject;
   switch (alarm.ends) {
     case shards::ShardAlarm::Ends::kWithJournalTrouble:
@@ -931,10 +957,6 @@ void Coordinator::On(int shard, const shards::ShardAlarm& alarm, absl::Time now)
   if (alarm.text.empty()) return;
   outbox_.RaiseAlarm(absl::StrCat("shard ", shard, ": ", alarm.text), now, AlarmKind::kAlarm,
                      subject);
-}
-
-void Coordinator::On(int shard, const shards::ShardExiting& /*exiting*/, absl::Time /*now*/) {
-  state_.ending.OnExiting(shard);
 }
 
 void Coordinator::OnShardAway(int shard, absl::Time now) {
@@ -1012,14 +1034,6 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   if (state_.phase == CoordinatorPhase::kFailed) return Advance(now);
   state_.rounds.DropOpen();
   Enter(CoordinatorPhase::kAwaitingShards);
-}
-
-void Coordinator::On(int shard, const shards::ShardSquareSums& square_sums, absl::Time /*now*/) {
-  if (!state_.shards.Counts(shard, square_sums.server_incarnation)) return;
-  outbox_.Remember();
-  const Round round = square_sums.round;
-  const std::optional<double> total = state_.shards.AddSquareSums(shard, round, square_sums.sums);
-  if (total.has_value()) Command(shards::NormTotalCommand{round, *total});
 }
 
 bool Coordinator::OnContributed(int shard, uint64_t server_incarnation,
@@ -1149,7 +1163,7 @@ absl::Status Coordinator::Assign(absl::Time now) {
   return absl::OkStatus();
 }
 
-void Coordinator::On(int shard, const shards::ShardLoaded& loaded, absl::Time now) {
+void Coordinator::OnLoaded(int shard, const shards::ShardLoaded& loaded, absl::Time now) {
   if (!state_.shards.Counts(shard, loaded.server_incarnation)) return;
   const absl::Status& status = loaded.status;
   if (state_.phase != CoordinatorPhase::kLoading) {
@@ -1194,14 +1208,6 @@ bool Coordinator::AdvanceLoading(absl::Time now) {
   state_.rounds.GatherMembers(now);
   Enter(CoordinatorPhase::kRunning);
   return true;
-}
-
-void Coordinator::On(int shard, const shards::ShardFailing& failing, absl::Time now) {
-  if (!state_.is_ready() || failing.server_incarnation != state_.shards.server_incarnation())
-    return;
-  FailOnceSaved(absl::Status(failing.error.code(),
-                             absl::StrCat("shard ", shard, ": ", failing.error.message())),
-                now);
 }
 
 void Coordinator::FailOnceSaved(const absl::Status& failure, absl::Time now) {
@@ -1290,11 +1296,6 @@ void Coordinator::Fail(const absl::Status& status, absl::Time now) {
 
 void Coordinator::FailUnlessOk(const absl::Status& status, absl::Time now) {
   if (!status.ok()) Fail(status, now);
-}
-
-void Coordinator::On(int shard, const shards::ShardSaved& saved, absl::Time now) {
-  FailUnlessOk(saves_.OnShardSaved(shard, saved, now), now);
-  Advance(now);
 }
 
 void Coordinator::OnCheckpointPublished(

@@ -422,16 +422,10 @@ class Coordinator {
   bool AwaitsServers(absl::Time now) const { return state_.ending.AwaitsServers(now); }
 
  private:
-  // Handlers of the events of shards.
-  void On(int shard, const shards::ShardLoaded& loaded, absl::Time now);
-  void On(int shard, const shards::ShardSaved& saved, absl::Time now);
-  void On(int shard, const shards::ShardSquareSums& square_sums, absl::Time now);
-  void On(int shard, const shards::ShardDiverged& diverged, absl::Time now);
-  void On(int shard, const shards::ShardFailing& failing, absl::Time now);
-  void On(int shard, const shards::ShardConnections& connections, absl::Time now);
-  void On(int shard, const shards::ShardAlarm& alarm, absl::Time now);
-  void On(int shard, const shards::ShardExiting& exiting, absl::Time now);
-  void On(int shard, const sync::WorkerFault& fault, absl::Time now);
+  // Parts of OnShardEvent().
+  void OnLoaded(int shard, const shards::ShardLoaded& loaded, absl::Time now);
+  void OnConnections(int shard, const shards::ShardConnections& connections, absl::Time now);
+  void OnAlarm(int shard, const shards::ShardAlarm& alarm, absl::Time now);
   Coordinator(Config config, model::JobModel model, absl::Time now);
 
   // Reports a wait to the log, once, after the wait has lasted for some time.

@@ -19,7 +19,8 @@ void Coordinator::OnConnectionEnded(const messages::WorkerLife& life, const std:
   if (!state_.is_comparing()) state_.membership.OnConnectionEnded(life, peer, by_peer, now);
 }
 
-void Coordinator::On(int shard, const shards::ShardConnections& connections, absl::Time now) {
+void Coordinator::OnConnections(int shard, const shards::ShardConnections& connections,
+                                absl::Time now) {
   if (!state_.shards.Has(shard)) return;
   state_.membership.OnConnectionsAnswer(shard, connections.life, connections.are_closed);
   EndUnconnected(now);

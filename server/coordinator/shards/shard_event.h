@@ -4,6 +4,9 @@
 // Others report what the shard has found. A shard gets no answer to an event. It gets one when it
 // reports that it has acknowledged a contribution. So this is not an event, but a call of
 // Coordinator::OnContributed().
+//
+// A new event needs a member of ShardEvent, a message in ShardReport (proto/cluster_service.proto),
+// its conversion in server/rpc/shard_convert.cc, and a case in Coordinator::OnShardEvent().
 #pragma once
 
 #include <cstdint>
