@@ -129,7 +129,8 @@ std::vector<Kind> KindsOf(const job::JobSpec& base, const ExchangeBounds& bounds
   for (Kind kind : AllKinds()) {
     const bool has_local_steps =
         kind.mode == job::Mode::kLocalSgd || kind.mode == job::Mode::kAsyncLocalSgd;
-    if (std::count(bounds.modes.begin(), bounds.modes.end(), kind.mode) == 0) continue;
+    const std::vector<job::Mode>& modes = bounds.modes;
+    if (!modes.empty() && std::count(modes.begin(), modes.end(), kind.mode) == 0) continue;
     if (!open.mode && kind.mode != base.mode) continue;
     if (!has_local_steps && !job::GoesWithoutLocalSteps(base, open)) continue;
     if (has_local_steps && !open.fragments) kind.is_cut = base.fragments > 1;

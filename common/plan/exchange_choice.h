@@ -51,9 +51,8 @@ struct ExchangeBounds {
   // Modes to choose from. The caller leaves out modes that the job cannot have or that the operator
   // does not want. Asynchronous modes are forecast but never chosen. They are for workers of
   // unequal speed, and the forecast assumes equal speed. If the mode is not open, only the mode of
-  // the base is used.
-  std::vector<job::Mode> modes = {job::Mode::kSync, job::Mode::kAsync, job::Mode::kLocalSgd,
-                                  job::Mode::kAsyncLocalSgd};
+  // the base is used. Empty means all modes.
+  std::vector<job::Mode> modes = {};
   // Returns OK if a job is possible. Impossible jobs are not tried. An example is top-k with a
   // robust mean.
   std::function<absl::Status(const job::JobSpec&)> possible = [](const job::JobSpec&) {

@@ -270,19 +270,11 @@ LossEstimate OfLocalSteps(const job::JobSpec& job, const TrainingFacts& training
 }  // namespace
 
 LossEstimate EstimateLoss(const job::JobSpec& job, const TrainingFacts& training) {
-  switch (job.mode) {
-    case job::Mode::kSync:
-      return OfGradients(job);
-    case job::Mode::kAsync:
-      if (training.num_workers == 1) return OfGradients(job);
-      return {.percent = std::nullopt,
-              .reason = absl::StrCat("gradients are up to ", training.num_workers - 1,
-                                     " updates old: depends on the model")};
-    case job::Mode::kLocalSgd:
-    case job::Mode::kAsyncLocalSgd:
-      return OfLocalSteps(job, training);
-  }
-  return {};
+  if (job::HasLocalSteps(job)) return OfLocalSteps(job, training);
+  if (job.mode != job::Mode::kAsync || training.num_workers == 1) return OfGradients(job);
+  return {.percent = std::nullopt,
+          .reason = absl::StrCat("gradients are up to ", training.num_workers - 1,
+                                 " updates old: depends on the model")};
 }
 
 }  // namespace lodestar::plan

@@ -38,16 +38,9 @@ auto OverlapOf(const job::JobSpec& job) {
 
 absl::StatusOr<std::unique_ptr<RoundRunner>> Make(const job::JobSpec& job,
                                                   const RoundRunnerDeps& deps) {
-  switch (job.mode) {
-    case job::Mode::kSync:
-    case job::Mode::kAsync:
-      return GradientRounds::Create(job, deps, ClientClipNorm(job));
-    case job::Mode::kLocalSgd:
-    case job::Mode::kAsyncLocalSgd:
-      if (job::DefersContributions(job)) return OverlappedRounds::Create(job, deps);
-      return LocalSgdRounds::Create(job, deps);
-  }
-  return absl::InternalError("unknown mode");
+  if (!job::HasLocalSteps(job)) return GradientRounds::Create(job, deps, ClientClipNorm(job));
+  if (job::DefersContributions(job)) return OverlappedRounds::Create(job, deps);
+  return LocalSgdRounds::Create(job, deps);
 }
 
 }  // namespace
