@@ -41,6 +41,11 @@ constexpr absl::string_view kAnd = " and ";
 constexpr absl::Duration kWaitPatience = absl::Seconds(2);
 constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 
+// Advice for two data sets that differ although they have the same numbers of samples.
+constexpr absl::string_view kHowToCompareData =
+    ". Both have the same number of samples, so compare `sha256sum *` of both folders. Files are "
+    "read in the byte order of their names";
+
 // Time between registration and joining after which a worker is reported. Usually the worker reads
 // its data in less time.
 constexpr absl::Duration kTimeToJoin = absl::Seconds(10);
@@ -598,6 +603,20 @@ std::string ExchangeText(const ClusterState& state) {
   if (!state.model.tuning().is_measuring() || missing <= 0) return text;
   return absl::StrCat(text, "; waits for ", missing, " more ", missing == 1 ? "worker" : "workers",
                       " to measure (--min_workers=", state.model.job().min_workers, ")");
+}
+
+// Returns the fingerprint and the sizes of a data set.
+std::string DataText(const messages::DatasetInfo& data) {
+  return absl::StrCat(data.fingerprint.empty() ? "" : "fingerprint ", data.fingerprint,
+                      data.fingerprint.empty() ? "" : ", ", data.num_train_samples,
+                      " training and ", data.num_heldout_samples, " held-out samples of ",
+                      data.tokens_per_sample, " tokens");
+}
+
+bool HaveEqualCounts(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
+  return a.num_train_samples == b.num_train_samples &&
+         a.num_heldout_samples == b.num_heldout_samples &&
+         a.tokens_per_sample == b.tokens_per_sample;
 }
 
 }  // namespace
@@ -1287,6 +1306,44 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
                            refusal->allowed, "; give the server a larger --bucket_bytes");
   }
   return absl::OkStatus();
+}
+
+absl::Status DataRefusalStatus(absl::string_view name, const messages::DatasetInfo& data,
+                               const std::optional<rounds::DataRefusal>& refusal) {
+  using Kind = rounds::DataRefusal::Kind;
+  if (!refusal.has_value()) return absl::OkStatus();
+  switch (refusal->kind) {
+    case Kind::kTooLarge:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the worker's data set has more than ", refusal->allowed, " samples: ", DataText(data),
+          ". Check the numbers of samples that the training program gives"));
+    case Kind::kNotSound:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the worker's data set has no training samples, or a negative size: ", DataText(data),
+          "; check --data"));
+    case Kind::kTooManySets:
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "this job has already used ", refusal->allowed,
+          " different data sets, which is the maximum. Give this worker one of those data sets"));
+    case Kind::kOtherData:
+      break;
+  }
+  // This worker may have brought the job's data itself, and then have changed its data. In that
+  // case, the message names no other worker.
+  const std::string& claimant = refusal->job.claimant;
+  const bool is_other = !claimant.empty() && claimant != name;
+  const std::string holder = absl::StrCat("worker '", claimant, "'");
+  return absl::FailedPreconditionError(
+      absl::StrCat("data set differs from the job's, ",
+                   is_other           ? absl::StrCat("which ", holder, " has")
+                   : claimant.empty() ? "which its checkpoint names"
+                                      : "which this worker had before, so its data have changed",
+                   ": this worker has ", DataText(data), "; the job has ",
+                   DataText(refusal->job.info), ". Give ",
+                   is_other ? absl::StrCat("--data with the same data as ", holder)
+                            : "--data with the data that the job began with",
+                   ", or give --data_partition=own",
+                   HaveEqualCounts(data, refusal->job.info) ? kHowToCompareData : ""));
 }
 
 std::string MemberAlarmText(const ClusterState& state, const membership::MemberAlarm& alarm) {

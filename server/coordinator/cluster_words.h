@@ -21,6 +21,7 @@
 #include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/membership/membership.h"
 #include "server/coordinator/model/model_refusal.h"
+#include "server/coordinator/rounds/data_sets.h"
 #include "server/coordinator/rounds/round_scheduler.h"
 #include "server/coordinator/rounds/site_order.h"
 #include "server/coordinator/rounds/worker_assignment.h"
@@ -137,6 +138,13 @@ absl::Status MemberRefusalStatus(const ClusterState& state,
 // - InvalidArgument, or an error of PlanShards(): The client's model or settings are wrong.
 absl::Status ModelRefusalStatus(const ClusterState& state,
                                 const std::optional<model::ModelRefusal>& refusal);
+// Returns OK if there is no refusal of the data set that the worker `name` brings. Errors:
+// - FailedPrecondition: Shared data differs from the job's data. The message has both fingerprints
+//   and sizes, and the worker that brought the job's data.
+// - InvalidArgument: The sizes contradict each other or are too large.
+// - ResourceExhausted: The job has used too many data sets.
+absl::Status DataRefusalStatus(absl::string_view name, const messages::DatasetInfo& data,
+                               const std::optional<rounds::DataRefusal>& refusal);
 std::string MemberAlarmText(const ClusterState& state, const membership::MemberAlarm& alarm);
 // Returns Aborted, for a worker with an acknowledged report of `round` that the servers lack. The
 // message names `round` and the servers' next round.

@@ -178,7 +178,8 @@ absl::StatusOr<ViewId> Coordinator::Join(const messages::WorkerLife& life,
   admitted.Update(CheckBrings(state_, dataset));
   const int64_t heldout_samples_before = state_.rounds.ledger().num_heldout_samples();
   if (admitted.ok()) {
-    admitted = state_.rounds.Admit(life.worker, state_.NameOf(life.worker), dataset);
+    const std::string name = state_.NameOf(life.worker);
+    admitted = DataRefusalStatus(name, dataset, state_.rounds.Admit(life.worker, name, dataset));
   }
   if (!admitted.ok()) {
     NoteRefusal(state_.NameOf(life.worker), state_.membership.ConnectionOf(life.worker).peer(),

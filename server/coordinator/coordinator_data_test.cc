@@ -8,13 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "common/testing/status_matchers.h"
+#include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 messages::DatasetInfo Own(const std::string& fingerprint, int64_t train, int64_t heldout) {
   return {.fingerprint = fingerprint,
@@ -52,6 +56,38 @@ TEST(CoordinatorDataTest, SharedWorkersMustAgreeAlsoIfAnOwnOneJoinedFirst) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("which worker 'a' has"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("fingerprint beef"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("fingerprint f00d"));
+}
+
+TEST(DataRefusalTest, NamesOnlyAnotherWorkerAsHolderOfTheJobsData) {
+  const messages::DatasetInfo data = {.fingerprint = "beef", .num_train_samples = 77};
+  rounds::DataRefusal refusal = {.kind = rounds::DataRefusal::Kind::kOtherData,
+                                 .job = {TestDataset(), 5, "ann"}};
+  const auto refused = [&](absl::string_view worker) {
+    return DataRefusalStatus(worker, data, refusal);
+  };
+  for (const absl::string_view worker : {"ann", "eve"}) {
+    EXPECT_THAT(refused(worker), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                          AllOf(HasSubstr("beef"), HasSubstr("77"),
+                                                HasSubstr(TestDataset().fingerprint),
+                                                HasSubstr("--data_partition=own"))));
+  }
+  EXPECT_THAT(refused("eve").message(), HasSubstr("'ann'"));
+  EXPECT_THAT(refused("ann").message(), Not(HasSubstr("'ann'")));
+  refusal.job.claimant = "";  // from a release that did not keep the name
+  EXPECT_THAT(refused("eve").message(), AllOf(HasSubstr("checkpoint"), Not(HasSubstr("worker '"))));
+}
+
+TEST(DataRefusalTest, HasCodeAndNumbersOfEachKind) {
+  using Kind = rounds::DataRefusal::Kind;
+  const messages::DatasetInfo data = {.fingerprint = "beef", .num_train_samples = 77};
+  EXPECT_OK(DataRefusalStatus("eve", data, std::nullopt));
+  EXPECT_THAT(
+      DataRefusalStatus("eve", data, rounds::DataRefusal{Kind::kTooLarge, 76}),
+      StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("76"), HasSubstr("77"))));
+  EXPECT_THAT(DataRefusalStatus("eve", data, rounds::DataRefusal{Kind::kNotSound}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--data")));
+  EXPECT_THAT(DataRefusalStatus("eve", data, rounds::DataRefusal{Kind::kTooManySets, 9}),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("9 ")));
 }
 
 TEST(CoordinatorDataTest, AnOwnWorkerDoesNotSpareTheJobItsSharedData) {

@@ -7,31 +7,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/runtime/check.h"
-#include "common/runtime/status_macros.h"
 
 namespace lodestar::rounds {
 namespace {
 
-std::string Describe(const messages::DatasetInfo& data) {
-  return absl::StrCat(data.fingerprint.empty() ? "" : "fingerprint ", data.fingerprint,
-                      data.fingerprint.empty() ? "" : ", ", data.num_train_samples,
-                      " training and ", data.num_heldout_samples, " held-out samples of ",
-                      data.tokens_per_sample, " tokens");
-}
-
-absl::Status CheckSound(const messages::DatasetInfo& data) {
+std::optional<DataRefusal> CheckSound(const messages::DatasetInfo& data) {
+  using Kind = DataRefusal::Kind;
   if (std::max(data.num_train_samples, data.num_heldout_samples) > DataSets::kMaxSamples) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the worker's data set has more than ", DataSets::kMaxSamples, " samples: ", Describe(data),
-        ". Check the numbers of samples that the training program gives"));
+    return DataRefusal{.kind = Kind::kTooLarge, .allowed = DataSets::kMaxSamples};
   }
-  if (data.num_train_samples >= 0 && data.num_heldout_samples >= 0 && data.tokens_per_sample >= 0 &&
-      (data.fingerprint.empty() || data.num_train_samples > 0)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the worker's data set has no training samples, or a negative size: ", Describe(data),
-      "; check --data"));
+  const bool is_sound = data.num_train_samples >= 0 && data.num_heldout_samples >= 0 &&
+                        data.tokens_per_sample >= 0 &&
+                        (data.fingerprint.empty() || data.num_train_samples > 0);
+  if (is_sound) return std::nullopt;
+  return DataRefusal{.kind = Kind::kNotSound};
 }
 
 bool HaveSameData(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
@@ -51,24 +40,13 @@ bool AreCompared(const messages::DatasetInfo& a, const messages::DatasetInfo& b)
   return a.num_train_samples > 0 && b.num_train_samples > 0;
 }
 
-// Advice for two data sets that differ although they have the same numbers of samples.
-constexpr absl::string_view kHowToCompare =
-    ". Both have the same number of samples, so compare `sha256sum *` of both folders. Files are "
-    "read in the byte order of their names";
-
-bool HaveEqualCounts(const messages::DatasetInfo& a, const messages::DatasetInfo& b) {
-  return a.num_train_samples == b.num_train_samples &&
-         a.num_heldout_samples == b.num_heldout_samples &&
-         a.tokens_per_sample == b.tokens_per_sample;
-}
-
 }  // namespace
 
-absl::Status DataSets::Admit(WorkerId worker, absl::string_view name,
-                             const messages::DatasetInfo& data) {
-  RETURN_IF_ERROR(CheckSound(data));
+std::optional<DataRefusal> DataSets::Admit(WorkerId worker, absl::string_view name,
+                                           const messages::DatasetInfo& data) {
+  if (std::optional<DataRefusal> refusal = CheckSound(data)) return refusal;
   Release(worker);
-  RETURN_IF_ERROR(CheckShared(name, data));
+  if (std::optional<DataRefusal> refusal = CheckShared(data)) return refusal;
   checkpoints::DataSetState admitted = {data, 0, std::string(name)};
   if (data.own_partition && data.fingerprint.empty()) {
     admitted.info.fingerprint = absl::StrCat("worker ", worker.value());
@@ -79,9 +57,7 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name,
     set = 0;
     while (set < memory_.sets.size() && Counts(set)) ++set;
     if (set == kMaxSets) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "this job has already used ", kMaxSets,
-          " different data sets, which is the maximum. Give this worker one of those data sets"));
+      return DataRefusal{.kind = DataRefusal::Kind::kTooManySets, .allowed = kMaxSets};
     }
     if (set == memory_.sets.size()) memory_.sets.emplace_back();
     memory_.sets[set] = std::move(admitted);
@@ -90,29 +66,16 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name,
     memory_.sets[set].info.own_partition &= data.own_partition;
   }
   memory_.set_of[worker] = set;
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
-absl::Status DataSets::CheckShared(absl::string_view name,
-                                   const messages::DatasetInfo& data) const {
+std::optional<DataRefusal> DataSets::CheckShared(const messages::DatasetInfo& data) const {
   for (Index set = 0; set < memory_.sets.size(); ++set) {
     const checkpoints::DataSetState& job = memory_.sets[set];
     if (!Counts(set) || !AreCompared(job.info, data) || HaveSameData(job.info, data)) continue;
-    // This worker may have brought the job's data itself, and then have changed its data. In that
-    // case, the message names no other worker.
-    const bool is_other = !job.claimant.empty() && job.claimant != name;
-    const std::string holder = absl::StrCat("worker '", job.claimant, "'");
-    return absl::FailedPreconditionError(absl::StrCat(
-        "data set differs from the job's, ",
-        is_other               ? absl::StrCat("which ", holder, " has")
-        : job.claimant.empty() ? "which its checkpoint names"
-                               : "which this worker had before, so its data have changed",
-        ": this worker has ", Describe(data), "; the job has ", Describe(job.info), ". Give ",
-        is_other ? absl::StrCat("--data with the same data as ", holder)
-                 : "--data with the data that the job began with",
-        ", or give --data_partition=own", HaveEqualCounts(data, job.info) ? kHowToCompare : ""));
+    return DataRefusal{.kind = DataRefusal::Kind::kOtherData, .job = job};
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 DataSets::Index DataSets::SetOf(WorkerId worker) const {

@@ -15,16 +15,30 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/messages/cluster_messages.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
 
 namespace lodestar::rounds {
+
+// Why the job refuses the data set of a worker.
+struct DataRefusal {
+  enum class Kind : uint8_t {
+    kTooLarge,     // The set has more than `allowed` samples.
+    kNotSound,     // The set has no training samples, or a negative size.
+    kTooManySets,  // The job has used `allowed` sets.
+    kOtherData,    // The job has other shared data: see `job`.
+  };
+  Kind kind = Kind::kNotSound;
+  int64_t allowed = 0;
+  checkpoints::DataSetState job = {};  // the job's shared data, for kOtherData
+  friend bool operator==(const DataRefusal&, const DataRefusal&) = default;
+};
 
 class DataSets {
  public:
@@ -50,12 +64,10 @@ class DataSets {
   explicit DataSets(Memory memory) : memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
 
-  // Records that the worker `worker`, named `name`, has this data from now on. Errors:
-  // - FailedPrecondition: shared data differs from the job's data. The message has both
-  //   fingerprints and sizes, and the worker that brought the job's data.
-  // - InvalidArgument: the sizes contradict each other or exceed kMaxSamples.
-  // - ResourceExhausted: there are kMaxSets sets already.
-  absl::Status Admit(WorkerId worker, absl::string_view name, const messages::DatasetInfo& data);
+  // Records that the worker `worker`, named `name`, has this data from now on. Returns why the data
+  // is refused, or nothing.
+  std::optional<DataRefusal> Admit(WorkerId worker, absl::string_view name,
+                                   const messages::DatasetInfo& data);
   void Release(WorkerId worker) { memory_.set_of.erase(worker); }
 
   // Returns the set of the worker. Requires: the worker was admitted and not released since.
@@ -80,9 +92,8 @@ class DataSets {
 
  private:
   bool Counts(Index set) const;
-  // Checks that shared data is the job's data, see Admit(). `name` is the worker that brings the
-  // data.
-  absl::Status CheckShared(absl::string_view name, const messages::DatasetInfo& data) const;
+  // Checks that shared data is the job's data, see Admit().
+  std::optional<DataRefusal> CheckShared(const messages::DatasetInfo& data) const;
 
   Memory memory_;
 };

@@ -23,7 +23,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -173,8 +172,9 @@ class RoundScheduler {
                  absl::Time now) {
     assignments_[worker].BeginLife(call, is_same_process, now);
   }
-  // Records that the worker has this data. Errors: those of DataSets::Admit().
-  absl::Status Admit(WorkerId worker, absl::string_view name, const messages::DatasetInfo& data) {
+  // Records that the worker has this data. For the result see DataSets::Admit().
+  std::optional<DataRefusal> Admit(WorkerId worker, absl::string_view name,
+                                   const messages::DatasetInfo& data) {
     return ledger_.AdmitWorker(worker, name, data);
   }
   // Sets the progress of a worker that has joined to the progress of the slowest other member.

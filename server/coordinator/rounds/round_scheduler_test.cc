@@ -74,7 +74,7 @@ class RoundSchedulerTest : public testing::Test {
     messages::RegisterCall call;
     call.name = name;
     rounds_->BeginLife(worker, call, /*is_same_process=*/false, now_);
-    ASSERT_OK(rounds_->Admit(worker, name, data));
+    ASSERT_EQ(rounds_->Admit(worker, name, data), std::nullopt);
     rounds_->BeginMembership(worker, members_, now_);
     members_.push_back({.id = worker, .incarnation = Incarnation(10), .name = name});
   }
@@ -400,7 +400,9 @@ TEST_F(RoundSchedulerTest, OtherDataIsRefused) {
   StartWithTwo();
   messages::DatasetInfo other = Data();
   other.fingerprint = "beef";
-  EXPECT_TRUE(absl::IsFailedPrecondition(rounds_->Admit(kCleo, "cleo", other)));
+  const std::optional<DataRefusal> refusal = rounds_->Admit(kCleo, "cleo", other);
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->kind, DataRefusal::Kind::kOtherData);
   EXPECT_EQ(rounds_->ledger().DataOf(kCleo), nullptr);
 }
 

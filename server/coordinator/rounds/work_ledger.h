@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/job/fragment_plan.h"
 #include "common/job/job_spec.h"
@@ -65,9 +64,9 @@ class WorkLedger {
   Memory memory() const;
 
   // AdmitWorker() must be called before the worker is in a roster, and ReleaseWorker() when its
-  // life ends. Errors of AdmitWorker(): those of DataSets::Admit().
-  absl::Status AdmitWorker(WorkerId worker, absl::string_view name,
-                           const messages::DatasetInfo& data) {
+  // life ends. For the result of AdmitWorker() see DataSets::Admit().
+  std::optional<DataRefusal> AdmitWorker(WorkerId worker, absl::string_view name,
+                                         const messages::DatasetInfo& data) {
     return data_.Admit(worker, name, data);
   }
   void ReleaseWorker(WorkerId worker);

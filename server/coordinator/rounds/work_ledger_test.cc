@@ -38,7 +38,7 @@ WorkLedger LedgerOf(const job::JobSpec& job, const checkpoints::LedgerState& sta
                     const messages::DatasetInfo& dataset = Dataset(0)) {
   WorkLedger ledger(job, state);
   for (const sync::RosterMember& member : RosterOf(8)) {
-    EXPECT_TRUE(ledger.AdmitWorker(member.worker, "w", dataset).ok());
+    EXPECT_EQ(ledger.AdmitWorker(member.worker, "w", dataset), std::nullopt);
   }
   return ledger;
 }
@@ -276,8 +276,8 @@ class OwnDataTest : public testing::Test {
     return job;
   }
   void SetUp() override {
-    ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 1)).ok());
-    ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 3)).ok());
+    ASSERT_EQ(ledger_.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 1)), std::nullopt);
+    ASSERT_EQ(ledger_.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 3)), std::nullopt);
   }
   std::vector<messages::Grant> Open() {
     return ledger_.OpenRound(ViewId(1), RosterOf(2), Round(0)).grants;
@@ -300,8 +300,8 @@ TEST_F(OwnDataTest, PassesOverOwnDataNeitherRepeatNorSkip) {
 }
 
 TEST_F(OwnDataTest, SharedWorkersHaveOneCursorBesideThem) {
-  ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(3), "w3", Dataset(0)).ok());
-  ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(4), "w4", Dataset(0)).ok());
+  ASSERT_EQ(ledger_.AdmitWorker(WorkerId(3), "w3", Dataset(0)), std::nullopt);
+  ASSERT_EQ(ledger_.AdmitWorker(WorkerId(4), "w4", Dataset(0)), std::nullopt);
   for (int round = 0; round < 3; ++round) {
     const auto grants = ledger_.OpenRound(ViewId(1), RosterOf(4), Round(0)).grants;
     EXPECT_EQ(grants[0].first_sample, 4 * round);
@@ -321,8 +321,8 @@ TEST_F(OwnDataTest, CursorsOutliveARestart) {
   Open();
   WorkLedger restored(Job(), ledger_.state());
   // The workers come back in another order, and one of them has another name.
-  ASSERT_TRUE(restored.AdmitWorker(WorkerId(1), "w1", OwnData("b", 30, 3)).ok());
-  ASSERT_TRUE(restored.AdmitWorker(WorkerId(7), "w7", OwnData("a", 10, 1)).ok());
+  ASSERT_EQ(restored.AdmitWorker(WorkerId(1), "w1", OwnData("b", 30, 3)), std::nullopt);
+  ASSERT_EQ(restored.AdmitWorker(WorkerId(7), "w7", OwnData("a", 10, 1)), std::nullopt);
   const std::vector<sync::RosterMember> roster = {{WorkerId(1), Incarnation(2), 0},
                                                   {WorkerId(7), Incarnation(2), 0}};
   for (const messages::Grant& grant : restored.OpenRound(ViewId(2), roster, Round(0)).grants) {
@@ -345,9 +345,9 @@ TEST_F(OwnDataTest, FewerEvaluationSamplesAreSharedOutBySize) {
   job::JobSpec job = Job();
   job.eval_samples = 10;
   WorkLedger ledger(job, checkpoints::LedgerState{});
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 60)).ok());
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 25)).ok());
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(3), "w3", OwnData("c", 30, 15)).ok());
+  ASSERT_EQ(ledger.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 60)), std::nullopt);
+  ASSERT_EQ(ledger.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 25)), std::nullopt);
+  ASSERT_EQ(ledger.AdmitWorker(WorkerId(3), "w3", OwnData("c", 30, 15)), std::nullopt);
   const auto grants =
       ledger.OpenFinalEvaluation(ViewId(1), RosterOf(3), Round(10), Round(10)).grants;
   EXPECT_EQ(grants[0].num_heldout_samples, 6);
@@ -366,8 +366,8 @@ TEST_F(OwnDataTest, WhoTheBatchHasNoSamplesForIsNotWaitedForByEvaluations) {
   job::JobSpec job = JobOf(1);
   job.eval_every = 1;
   WorkLedger ledger(job, checkpoints::LedgerState{});
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 1)).ok());
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 3)).ok());
+  ASSERT_EQ(ledger.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 1)), std::nullopt);
+  ASSERT_EQ(ledger.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 3)), std::nullopt);
   for (int64_t round = 0; round < 4; ++round) {
     const messages::Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
     EXPECT_EQ(grant.num_heldout_samples, round == 0 ? 0 : 1);
