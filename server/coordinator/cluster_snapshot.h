@@ -132,7 +132,7 @@ struct ClusterSnapshot {
   uint64_t server_incarnation = 0;
   absl::Duration uptime;
   std::string state;            // see StateName() in cluster_words.h
-  std::string exchange_choice;  // see ExchangeTuning::text()
+  std::string exchange_choice;  // see ExchangeText()
   // One sentence that says what the cluster waits for, in which round, and for how long. Empty
   // means that the cluster waits for nothing.
   std::string waiting_for;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/job/robust_mean.h"
+#include "common/plan/exchange_choice.h"
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 #include "common/runtime/time_text.h"
@@ -594,15 +595,30 @@ std::string NotWaitedForText(const ClusterState& state) {
                                     }));
 }
 
-// Says which exchange settings the job has chosen and why, or what the trial of settings still
-// waits for.
-std::string ExchangeText(const ClusterState& state) {
-  const std::string& text = state.model.tuning().text();
-  const int64_t missing = state.model.job().min_workers -
-                          static_cast<int64_t>(state.membership.table().Members().size());
-  if (!state.model.tuning().is_measuring() || missing <= 0) return text;
-  return absl::StrCat(text, "; waits for ", missing, " more ", missing == 1 ? "worker" : "workers",
-                      " to measure (--min_workers=", state.model.job().min_workers, ")");
+// Returns text about the forecast loss of a choice. The text says by how many percentage points the
+// loss exceeds kMostLossPercent, or that no forecast is known. Otherwise returns only a separator.
+std::string MissText(const plan::LossEstimate& loss) {
+  if (!loss.percent.has_value()) return "; its effect on the loss is not known; ";
+  if (*loss.percent <= plan::kMostLossPercent) return "; ";
+  return absl::StrFormat(
+      "; its loss is estimated %.1f %% higher than with sync, %.1f points above the limit of %.1f "
+      "%%; ",
+      *loss.percent, *loss.percent - plan::kMostLossPercent, plan::kMostLossPercent);
+}
+
+std::string RateText(double bytes_per_second) {
+  return bytes_per_second == plan::NetworkPath::kNoLimit
+             ? "as fast as memory"
+             : absl::StrFormat("%.3g Mbit/s", bytes_per_second * 8e-6);
+}
+
+std::string FactsText(const plan::ExchangeFacts& facts) {
+  const bool shares_link = facts.path.server_down != plan::NetworkPath::kNoLimit;
+  return absl::StrFormat(
+      "a step takes %.3g ms, workers send %s and receive %s%s, the round trip is %.3g ms",
+      absl::ToDoubleMilliseconds(facts.step), RateText(facts.path.worker_up),
+      RateText(facts.path.worker_down), shares_link ? " (all workers together, not each)" : "",
+      absl::ToDoubleMilliseconds(facts.path.round_trip));
 }
 
 // Returns the fingerprint and the sizes of a data set.
@@ -753,6 +769,42 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     if (!held.empty()) return held + PathStallsText(state, age_at);
   }
   return WaitingForMembers(state, now, age_at);
+}
+
+std::string ExchangeChoiceText(const model::ExchangeTuning::Choice& choice) {
+  const plan::ExchangeOption& option = choice.option;
+  return absl::StrCat(option.name, " (", absl::StrJoin(plan::ExchangeFlags(option.job), " "),
+                      "): ", FactsText(choice.facts), "; by the estimate, workers compute for ",
+                      absl::StrFormat("%.1f", 100.0 * option.forecast.utilisation()),
+                      " % of the time", MissText(option.loss), choice.reason);
+}
+
+std::string ExchangeText(const ClusterState& state) {
+  const job::JobSpec& job = state.model.job();
+  switch (state.model.tuning().origin()) {
+    case model::ExchangeOrigin::kFlags:
+      return "";
+    case model::ExchangeOrigin::kTrial: {
+      const int64_t missing =
+          job.min_workers - static_cast<int64_t>(state.membership.table().Members().size());
+      return absl::StrCat(
+          "measures the time of steps and the network; then the job begins again with its first "
+          "weights",
+          missing > 0
+              ? absl::StrCat("; waits for ", missing, " more ", missing == 1 ? "worker" : "workers",
+                             " to measure (--min_workers=", job.min_workers, ")")
+              : "");
+    }
+    case model::ExchangeOrigin::kChoice:
+      return ExchangeChoiceText(state.model.tuning().choice());
+    case model::ExchangeOrigin::kCheckpoint:
+    case model::ExchangeOrigin::kJournal:
+      break;
+  }
+  const bool is_journal = state.model.tuning().origin() == model::ExchangeOrigin::kJournal;
+  return absl::StrCat("the exchange settings were taken from the ",
+                      is_journal ? "journal" : "checkpoint",
+                      " and the flags: ", absl::StrJoin(plan::ExchangeFlags(job), " "));
 }
 
 std::string PauseText(const ClusterState& state) {

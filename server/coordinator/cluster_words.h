@@ -20,6 +20,7 @@
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/membership/membership.h"
+#include "server/coordinator/model/exchange_tuning.h"
 #include "server/coordinator/model/model_refusal.h"
 #include "server/coordinator/rounds/data_sets.h"
 #include "server/coordinator/rounds/round_scheduler.h"
@@ -83,6 +84,12 @@ absl::Status CheckCompared(const ClusterState& state, absl::Time now);
 absl::string_view StateName(const ClusterState& state);
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now);
 
+// Says which exchange settings the job has chosen and why, or what the trial of settings still
+// waits for. Empty means that the operator has given all settings.
+std::string ExchangeText(const ClusterState& state);
+// Says which settings the trial has chosen, with the measurements and the estimates that they are
+// based on.
+std::string ExchangeChoiceText(const model::ExchangeTuning::Choice& choice);
 // Requires: is_paused().
 std::string PauseText(const ClusterState& state);
 // Returns a text such as "rounds 200 to 216 are in no checkpoint; ...". Empty means that a

@@ -640,15 +640,13 @@ bool Coordinator::IsTrialOver() const {
 // All servers and workers start over with the settings that the trial has chosen, as after a
 // rollback.
 bool Coordinator::ChooseExchangeSettings(absl::Time now) {
-  const absl::StatusOr<std::string> choice = state_.model.ChooseExchange();
-  if (!choice.ok()) {
-    Fail(absl::Status(choice.status().code(),
-                      absl::StrCat("the job cannot choose its exchange settings: ",
-                                   choice.status().message())),
+  if (const absl::Status chosen = state_.model.ChooseExchange(); !chosen.ok()) {
+    Fail(absl::Status(chosen.code(), absl::StrCat("the job cannot choose its exchange settings: ",
+                                                  chosen.message())),
          now);
     return true;
   }
-  outbox_.Tell(absl::StrCat("exchange chosen: ", *choice));
+  outbox_.Tell(absl::StrCat("exchange chosen: ", ExchangeText(state_)));
   BeginRestoring({});
   return true;
 }

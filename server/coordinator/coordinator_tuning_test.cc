@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/exchange_settings.h"
 #include "common/testing/status_matchers.h"
+#include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/model/exchange_tuning.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
@@ -56,6 +57,23 @@ void RunTrial(CoordinatorHarness& cluster, const std::vector<TestWorker>& worker
                  .round_trip = absl::Milliseconds(100)};
     ASSERT_OK(cluster.coordinator().Heartbeat(call, cluster.now()));
   }
+}
+
+TEST(ExchangeChoiceTextTest, NamesSettingsMeasurementsAndMissOfTheLossLimit) {
+  model::ExchangeTuning::Choice choice;
+  choice.facts.step = absl::Milliseconds(300);
+  choice.facts.path.worker_up = 12.5e6;
+  choice.option.name = "DiLoCo, int8";
+  choice.option.job = AutoConfig().job;
+  choice.option.loss.percent = plan::kMostLossPercent;
+  choice.reason = "the reason";
+  EXPECT_THAT(ExchangeChoiceText(choice),
+              AllOf(HasSubstr("DiLoCo, int8"), HasSubstr("--mode="), HasSubstr("300 ms"),
+                    HasSubstr("100 Mbit/s"), HasSubstr("the reason"), Not(HasSubstr("loss"))));
+  choice.option.loss.percent = plan::kMostLossPercent + 0.7;
+  EXPECT_THAT(ExchangeChoiceText(choice), HasSubstr("0.7 points"));
+  choice.option.loss.percent.reset();
+  EXPECT_THAT(ExchangeChoiceText(choice), HasSubstr("loss is not known"));
 }
 
 TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {

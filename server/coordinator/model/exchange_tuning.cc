@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/job/exchange_settings.h"
 #include "common/plan/exchange_choice.h"
 #include "common/plan/exchange_sizes.h"
@@ -15,52 +12,20 @@
 #include "common/runtime/status_macros.h"
 
 namespace lodestar::model {
-namespace {
-
-// Returns text about the forecast loss of a choice. The text says by how many percentage points the
-// loss exceeds kMostLossPercent, or that no forecast is known. Otherwise returns only a separator.
-std::string MissText(const plan::LossEstimate& loss) {
-  if (!loss.percent.has_value()) return "; its effect on the loss is not known; ";
-  if (*loss.percent <= plan::kMostLossPercent) return "; ";
-  return absl::StrFormat(
-      "; its loss is estimated %.1f %% higher than with sync, %.1f points above the limit of %.1f "
-      "%%; ",
-      *loss.percent, *loss.percent - plan::kMostLossPercent, plan::kMostLossPercent);
-}
-
-std::string RateText(double bytes_per_second) {
-  return bytes_per_second == plan::NetworkPath::kNoLimit
-             ? "as fast as memory"
-             : absl::StrFormat("%.3g Mbit/s", bytes_per_second * 8e-6);
-}
-
-std::string FactsText(const plan::ExchangeFacts& facts) {
-  const bool shares_link = facts.path.server_down != plan::NetworkPath::kNoLimit;
-  return absl::StrFormat(
-      "a step takes %.3g ms, workers send %s and receive %s%s, the round trip is %.3g ms",
-      absl::ToDoubleMilliseconds(facts.step), RateText(facts.path.worker_up),
-      RateText(facts.path.worker_down), shares_link ? " (all workers together, not each)" : "",
-      absl::ToDoubleMilliseconds(facts.path.round_trip));
-}
-
-}  // namespace
 
 void ExchangeTuning::Begin() {
-  is_measuring_ = true;
-  text_ =
-      "measures the time of steps and the network; then the job begins again with its first "
-      "weights";
+  origin_ = ExchangeOrigin::kTrial;
   measured_.clear();
 }
 
-void ExchangeTuning::End(std::string text) {
-  is_measuring_ = false;
-  text_ = std::move(text);
+void ExchangeTuning::End(Choice choice) {
+  origin_ = ExchangeOrigin::kChoice;
+  choice_ = std::move(choice);
 }
 
 void ExchangeTuning::OnReport(WorkerId worker, const messages::RoundReport& report,
                               int local_steps) {
-  if (!is_measuring_ || report.num_samples <= 0 || local_steps < 1) return;
+  if (!is_measuring() || report.num_samples <= 0 || local_steps < 1) return;
   Measured& measured = measured_[worker];
   // Leaves out the first round. In it, the first weights are sent whole, and new connections are
   // still slow.
@@ -140,12 +105,7 @@ absl::StatusOr<ExchangeTuning::Choice> ExchangeTuning::Choose(const job::JobSpec
   ASSIGN_OR_RETURN(const plan::ExchangeChoice all,
                    plan::ChooseExchange(asked, layout, num_shards, facts, bounds));
   const plan::ExchangeOption& option = all.options[all.chosen];
-  Choice choice = {.job = job::InRounds(option.job, open), .text = ""};
-  choice.text = absl::StrCat(option.name, " (", absl::StrJoin(plan::ExchangeFlags(option.job), " "),
-                             "): ", FactsText(facts), "; by the estimate, workers compute for ",
-                             absl::StrFormat("%.1f", 100.0 * option.forecast.utilisation()),
-                             " % of the time", MissText(option.loss), all.reason);
-  return choice;
+  return Choice{job::InRounds(option.job, open), facts, option, all.reason};
 }
 
 }  // namespace lodestar::model

@@ -6,7 +6,9 @@
 // the job begins again with its first weights. Pure.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -16,26 +18,45 @@
 #include "common/job/job_spec.h"
 #include "common/messages/cluster_messages.h"
 #include "common/params/layout.h"
+#include "common/plan/exchange_choice.h"
 #include "common/plan/exchange_forecast.h"
 #include "common/runtime/ids.h"
 
 namespace lodestar::model {
 
+// Where the exchange settings of a job come from.
+enum class ExchangeOrigin : uint8_t {
+  kFlags,       // The operator has given all settings.
+  kTrial,       // The job has the settings of the trial, which is in progress.
+  kChoice,      // The job has chosen its settings after a trial.
+  kCheckpoint,  // The settings are those of the checkpoint from which the job resumed.
+  kJournal,     // The settings are those of the journal from which the job resumed.
+};
+
 class ExchangeTuning {
  public:
+  // Settings that the job has chosen, and the reasons.
+  struct Choice {
+    job::JobSpec job = {};
+    plan::ExchangeFacts facts = {};
+    plan::ExchangeOption option = {};
+    std::string reason = {};  // see plan::ExchangeChoice
+  };
+
   // Number of rounds that a member must report before its measurements are enough. It needs
   // several, because a member may compile and connect in its first round.
   static constexpr int kTrialRounds = 3;
 
   // Begins a trial: the job has not chosen its settings yet.
   void Begin();
-  // Ends the trial: the job has its settings. `text` is a message for operators that says which
-  // settings these are, and why.
-  void End(std::string text);
-  bool is_measuring() const { return is_measuring_; }
-  // Returns a message for operators about the trial or the chosen settings. Empty means that the
-  // operator has given all settings.
-  const std::string& text() const { return text_; }
+  // Ends the trial with this choice.
+  void End(Choice choice);
+  // Ends the trial without a choice, because the checkpoint or journal has the settings.
+  void EndWithSettingsOf(ExchangeOrigin origin) { origin_ = origin; }
+  bool is_measuring() const { return origin_ == ExchangeOrigin::kTrial; }
+  ExchangeOrigin origin() const { return origin_; }
+  // Returns the choice. Requires: origin() is kChoice.
+  const Choice& choice() const { return *choice_; }
 
   // Adds a report of a round with `local_steps` steps to the measurements of the member.
   void OnReport(WorkerId worker, const messages::RoundReport& report, int local_steps);
@@ -53,10 +74,6 @@ class ExchangeTuning {
   absl::StatusOr<plan::ExchangeFacts> Facts(const job::JobSpec& asked, const params::Layout& layout,
                                             int num_shards) const;
 
-  struct Choice {
-    job::JobSpec job;
-    std::string text;
-  };
   // Chooses the settings that `open` leaves open. Only the modes of ModesToChooseFrom() are
   // possible. If open.are_lengths_in_steps(), lengths in `asked`, such as the number of rounds, are
   // in steps. Lengths in the choice are in rounds. Errors: those of Facts() and ChooseExchange().
@@ -78,8 +95,8 @@ class ExchangeTuning {
   // of any member, because the slowest member waits for no other.
   absl::Duration MeanExchange() const;
 
-  bool is_measuring_ = false;
-  std::string text_;
+  ExchangeOrigin origin_ = ExchangeOrigin::kFlags;
+  std::optional<Choice> choice_;
   std::map<WorkerId, Measured> measured_;
 };
 

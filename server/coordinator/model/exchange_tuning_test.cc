@@ -15,8 +15,6 @@
 namespace lodestar::model {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr double kMegabit = 1e6 / 8;
 
 job::JobSpec Asked() {
@@ -106,9 +104,10 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
   EXPECT_EQ(choice.job.mode, job::Mode::kLocalSgd);
   EXPECT_TRUE(option.has_spare);
   EXPECT_LT(choice.job.schedule.total_rounds, 20'000);
-  EXPECT_THAT(choice.text, HasSubstr(option.name));
-  EXPECT_THAT(choice.text, HasSubstr("a step takes 300 ms, workers send 100 Mbit/s and receive 100 "
-                                     "Mbit/s, the round trip is 50 ms"));
+  EXPECT_EQ(choice.option.name, option.name);
+  EXPECT_EQ(choice.facts.step, absl::Milliseconds(300));
+  EXPECT_EQ(choice.facts.path.worker_up, 100 * kMegabit);
+  EXPECT_EQ(choice.facts.path.round_trip, absl::Milliseconds(50));
 }
 
 // Keeps the settings that the operator has given, and chooses the others so that the job is valid.
@@ -160,10 +159,10 @@ TEST_F(ExchangeTuningTest, OnOneMachineTheJobIsSynchronous) {
   ASSERT_OK_AND_ASSIGN(
       const ExchangeTuning::Choice choice,
       tuning_.Choose(asked, job::OpenSettings::All(), *params::BuildLayout(asked.model), 1));
-  EXPECT_EQ(choice.job.mode, job::Mode::kSync) << choice.text;
+  EXPECT_EQ(choice.job.mode, job::Mode::kSync) << choice.reason;
 }
 
-TEST_F(ExchangeTuningTest, SaysByHowMuchTheForecastMissesTheLossOfSync) {
+TEST_F(ExchangeTuningTest, KeepsGivenLocalStepsWhoseLossExceedsTheLimit) {
   tuning_.Begin();
   for (int worker = 1; worker <= 2; ++worker) {
     Measure(WorkerId(worker), absl::Milliseconds(14), {.round_trip = absl::Microseconds(50)});
@@ -177,7 +176,8 @@ TEST_F(ExchangeTuningTest, SaysByHowMuchTheForecastMissesTheLossOfSync) {
   ASSERT_OK_AND_ASSIGN(
       const ExchangeTuning::Choice choice,
       tuning_.Choose(asked, {.push_encoding = true}, *params::BuildLayout(asked.model), 1));
-  EXPECT_THAT(choice.text, HasSubstr("points above the limit of 1.5 %"));
+  ASSERT_TRUE(choice.option.loss.percent.has_value());
+  EXPECT_GT(*choice.option.loss.percent, plan::kMostLossPercent);
 }
 
 TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
@@ -197,7 +197,7 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
                  .round_trip = absl::Hours(24)});
         ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
                              tuning_.Choose(asked, job::OpenSettings::All(), layout, 1));
-        EXPECT_OK(job::ValidateJobSpec(choice.job)) << choice.text;
+        EXPECT_OK(job::ValidateJobSpec(choice.job)) << choice.reason;
       }
     }
   }
@@ -249,7 +249,7 @@ TEST_F(ExchangeTuningTest, TakesWhatTheJobAllows) {
   const params::Layout layout = *params::BuildLayout(asked.model);
   ASSERT_OK_AND_ASSIGN(const ExchangeTuning::Choice choice,
                        tuning_.Choose(asked, job::OpenSettings::All(), layout, 1));
-  EXPECT_FALSE(choice.job.push_encoding.is_topk()) << choice.text;
+  EXPECT_FALSE(choice.job.push_encoding.is_topk()) << choice.reason;
   EXPECT_OK(job::ValidateJobSpec(choice.job));
 }
 
@@ -261,9 +261,10 @@ TEST_F(ExchangeTuningTest, MeasuresOnlyDuringTheTrial) {
   EXPECT_TRUE(tuning_.HasMeasured(WorkerId(1)));
   tuning_.Begin();
   EXPECT_FALSE(tuning_.HasMeasured(WorkerId(1))) << "it begins anew";
-  tuning_.End("chosen");
+  tuning_.End({.reason = "chosen"});
   EXPECT_FALSE(tuning_.is_measuring());
-  EXPECT_EQ(tuning_.text(), "chosen");
+  EXPECT_EQ(tuning_.origin(), ExchangeOrigin::kChoice);
+  EXPECT_EQ(tuning_.choice().reason, "chosen");
 }
 
 TEST(TrialTest, IsAJobThatMayRun) {

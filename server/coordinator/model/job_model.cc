@@ -7,13 +7,11 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/checkpoints/same_tensors.h"
 #include "common/job/fragment_plan.h"
 #include "common/params/bucket_plan.h"
 #include "common/params/model_spec_json.h"
 #include "common/params/shard_plan.h"
-#include "common/plan/exchange_choice.h"
 #include "common/runtime/status_macros.h"
 
 namespace lodestar::model {
@@ -66,7 +64,7 @@ JobModel::Memory JobModel::memory() const {
 absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& addresses,
                               absl::Time now) {
   job_ = JobOf(memory, config_.job, config_.given, config_.open_settings);
-  if (config_.open_settings.any()) EndTrial("journal");
+  if (config_.open_settings.any()) tuning_.EndWithSettingsOf(ExchangeOrigin::kJournal);
   awaits_settings_ = memory.awaits_settings;
   const bool has_layout = memory.layout.has_value();
   if (has_layout) layout_ = std::move(memory.layout);
@@ -189,21 +187,22 @@ bool JobModel::IsTrialOver(const std::vector<WorkerId>& members, int64_t max_ros
   return num_members >= job_.min_workers && num_measured >= std::min(num_members, max_roster);
 }
 
-absl::StatusOr<std::string> JobModel::ChooseExchange() {
+absl::Status JobModel::ChooseExchange() {
   ASSIGN_OR_RETURN(
       ExchangeTuning::Choice choice,
       tuning_.Choose(config_.job, config_.open_settings, *layout_, config_.room.num_shards));
-  job_ = std::move(choice.job);
-  tuning_.End(choice.text);
-  return std::move(choice.text);
+  job_ = choice.job;
+  tuning_.End(std::move(choice));
+  return absl::OkStatus();
 }
 
 absl::Status JobModel::Restore(RestoredModel restored) {
   if (restored.job.has_value()) job_ = *std::move(restored.job);
   if (restored.is_from_checkpoint) {
-    if (config_.open_settings.any()) EndTrial("checkpoint");
+    if (config_.open_settings.any()) tuning_.EndWithSettingsOf(ExchangeOrigin::kCheckpoint);
     awaits_settings_ = false;
-  } else if (config_.open_settings.any() && (tuning_.is_measuring() || tuning_.text().empty())) {
+  } else if (config_.open_settings.any() &&
+             (tuning_.is_measuring() || tuning_.origin() == ExchangeOrigin::kFlags)) {
     tuning_.Begin();
     job_ = job::TrialOf(config_.job);
   }
@@ -242,11 +241,6 @@ absl::Status JobModel::PlanMap(uint64_t version, const std::vector<std::string>&
 absl::Status JobModel::MoveServers(const std::vector<std::string>& addresses, absl::Time now) {
   const auto at_least = static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixMillis(now), 0));
   return PlanMap(std::max(map_->version + 1, at_least), addresses);
-}
-
-void JobModel::EndTrial(absl::string_view kept_by) {
-  tuning_.End(absl::StrCat("the exchange settings were taken from the ", kept_by,
-                           " and the flags: ", absl::StrJoin(plan::ExchangeFlags(job_), " ")));
 }
 
 job::JobSpec JobOf(const JobModel::Memory& memory, const job::JobSpec& asked,

@@ -143,9 +143,9 @@ class JobModel {
   // at least min_workers members. All members must have measured, or `max_roster` of them.
   // `max_roster` is the maximum number of members that a round gives work.
   bool IsTrialOver(const std::vector<WorkerId>& members, int64_t max_roster) const;
-  // Ends the trial, and gives the job the settings that follow from it. Returns a message for
-  // operators with the settings and the reason. Errors: those of ExchangeTuning::Choose().
-  absl::StatusOr<std::string> ChooseExchange();
+  // Ends the trial, and gives the job the settings that follow from it. Errors: those of
+  // ExchangeTuning::Choose().
+  absl::Status ChooseExchange();
 
   // Begins an incarnation of the servers with this job. Begins a trial if the operator has left
   // settings open, they are not chosen yet, and the job does not start from a checkpoint. Errors:
@@ -177,9 +177,6 @@ class JobModel {
   // Returns kAnother with the job that results from this client's proposal. Returns kRefused if
   // that job is not valid, or does not fit the layout or the servers.
   Proposal SettleWith(const messages::RegisterCall& call, const params::Layout& layout) const;
-  // Ends the trial without a choice, because the settings are known already. They come from the
-  // flags and from `kept_by`, such as "journal".
-  void EndTrial(absl::string_view kept_by);
 
   Config config_;
   // The job in use. Its settings may be proposed by a client, stored in a checkpoint, or chosen in
