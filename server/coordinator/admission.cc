@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/robust_mean.h"
 #include "common/runtime/time_text.h"
-#include "server/coordinator/cluster_words.h"
+#include "server/coordinator/verdict_words.h"
 
 namespace lodestar::coordinator {
 namespace {

@@ -15,6 +15,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 #include "server/coordinator/cluster_words.h"
+#include "server/coordinator/verdict_words.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar::coordinator {

@@ -16,6 +16,7 @@
 #include "common/runtime/status_macros.h"
 #include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_words.h"
+#include "server/coordinator/verdict_words.h"
 
 namespace lodestar::coordinator {
 namespace {

@@ -53,6 +53,7 @@
 #include "server/coordinator/shards/shard_command.h"
 #include "server/coordinator/shards/shard_event.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
+#include "server/coordinator/verdict_words.h"
 #include "server/sync/push_space.h"
 #include "server/sync/worker_fault.h"
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "common/testing/status_matchers.h"
-#include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
+#include "server/coordinator/verdict_words.h"
 
 namespace lodestar::coordinator {
 namespace {

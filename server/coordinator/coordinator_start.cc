@@ -14,9 +14,9 @@
 #include "common/params/shard_plan.h"
 #include "common/runtime/status_macros.h"
 #include "server/coordinator/admission.h"
-#include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/shards/journal_comparison.h"
+#include "server/coordinator/verdict_words.h"
 
 namespace lodestar::coordinator {
 

@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/exchange_settings.h"
 #include "common/testing/status_matchers.h"
-#include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/model/exchange_tuning.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
+#include "server/coordinator/verdict_words.h"
 
 namespace lodestar::coordinator {
 namespace {

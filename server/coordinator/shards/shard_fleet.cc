@@ -293,4 +293,19 @@ std::vector<int> ShardFleet::Which(absl::FunctionRef<bool(const Server&)> which)
   return shards;
 }
 
+absl::string_view ServerStateName(const ShardFleet::Server& server) {
+  if (server.is_away()) return "away";
+  switch (server.state) {
+    case ShardFleet::State::kMissing:
+      return "missing";
+    case ShardFleet::State::kAttached:
+      return "attached";
+    case ShardFleet::State::kLoading:
+      return "loading";
+    case ShardFleet::State::kServing:
+      return "serving";
+  }
+  return "unknown";
+}
+
 }  // namespace lodestar::shards

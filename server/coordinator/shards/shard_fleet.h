@@ -295,4 +295,7 @@ class ShardFleet {
   std::optional<PublishedCommand> published_;
 };
 
+// Returns the name of the server's state, such as "serving" or "away".
+absl::string_view ServerStateName(const ShardFleet::Server& server);
+
 }  // namespace lodestar::shards
