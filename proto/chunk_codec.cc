@@ -24,8 +24,8 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Maximum size of a chunk's header: sixteen fields. Each has at most eleven bytes with its tag.
-constexpr size_t kMaxHeaderBytes = 16 * 11;
+// Maximum size of a chunk's header: seventeen fields. Each has at most twelve bytes with its tag.
+constexpr size_t kMaxHeaderBytes = 17 * 12;
 
 // Maximum number of payload bytes that are copied between two calls of `arrived`. They fit into a
 // second-level cache.
@@ -49,7 +49,12 @@ class HeaderWriter {
     Tag(field, WireFormatLite::WIRETYPE_FIXED64);
     end_ = CodedOutputStream::WriteLittleEndian64ToArray(value, end_);
   }
-  // Writes a number that has presence, also if it is 0.
+  // Write a number that has presence, also if it is 0.
+  void OptionalVarint(int field, std::optional<int64_t> value) {
+    if (!value.has_value()) return;
+    Tag(field, WireFormatLite::WIRETYPE_VARINT);
+    end_ = CodedOutputStream::WriteVarint64ToArray(*value, end_);
+  }
   void Double(int field, std::optional<double> value) {
     if (!value.has_value()) return;
     Tag(field, WireFormatLite::WIRETYPE_FIXED64);
@@ -112,14 +117,16 @@ uint32_t CrcOfFields(Fields... fields) {
 }
 
 uint32_t CrcOf(const PushChunkHeader& header, size_t data_bytes) {
-  const uint32_t crc32c =
+  uint32_t crc32c =
       CrcOfFields(header.worker.value(), header.incarnation.value(), header.round.value(),
                   header.base_version.value(), header.bucket, header.offset, header.encoding,
                   header.kind, std::bit_cast<uint32_t>(header.scale), header.place.region,
                   header.place.offset, header.place.bytes, header.num_samples, data_bytes);
-  // Clients that do not know the field leave it out.
-  if (!header.learning_rate.has_value()) return crc32c;
-  return ExtendCrc(crc32c, std::bit_cast<uint64_t>(*header.learning_rate));
+  // Clients that do not know these fields leave them out.
+  if (header.learning_rate.has_value()) {
+    crc32c = ExtendCrc(crc32c, std::bit_cast<uint64_t>(*header.learning_rate));
+  }
+  return header.weight.has_value() ? ExtendCrc(crc32c, *header.weight) : crc32c;
 }
 
 uint32_t CrcOf(const PullChunkHeader& header, size_t data_bytes) {
@@ -148,6 +155,7 @@ int WireTypeOf(const PushChunkHeader&, int field) {
     case v1::PushChunk::kSharedOffsetFieldNumber:
     case v1::PushChunk::kSharedBytesFieldNumber:
     case v1::PushChunk::kNumSamplesFieldNumber:
+    case v1::PushChunk::kWeightFieldNumber:
       return WireFormatLite::WIRETYPE_VARINT;
     case v1::PushChunk::kCrc32CFieldNumber:
     case v1::PushChunk::kLearningRateFieldNumber:
@@ -227,6 +235,9 @@ void SetField(PushChunkHeader& header, int field, FieldValue value) {
       break;
     case v1::PushChunk::kLearningRateFieldNumber:
       header.learning_rate = std::bit_cast<double>(value.fixed64);
+      break;
+    case v1::PushChunk::kWeightFieldNumber:
+      header.weight = static_cast<int64_t>(value.varint);
       break;
   }
 }
@@ -336,6 +347,7 @@ HeaderWriter WriteHeader(const PushChunkHeader& header, size_t data_bytes = 0) {
   writer.Varint(v1::PushChunk::kSharedBytesFieldNumber, header.place.bytes);
   writer.Varint(v1::PushChunk::kNumSamplesFieldNumber, header.num_samples);
   writer.Double(v1::PushChunk::kLearningRateFieldNumber, header.learning_rate);
+  writer.OptionalVarint(v1::PushChunk::kWeightFieldNumber, header.weight);
   return writer;
 }
 

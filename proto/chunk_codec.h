@@ -55,6 +55,7 @@ struct PushChunkHeader {
   // kSkippedSamples means that there is no payload.
   int64_t num_samples = 0;
   std::optional<double> learning_rate = {};  // of the program's optimizer
+  std::optional<int64_t> weight = {};        // in the mean, in place of num_samples
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
 };

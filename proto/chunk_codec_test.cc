@@ -191,6 +191,27 @@ TEST(ChunkCodecTest, LearningRateComesBeforeDataAndIsInTheChecksumIfThereIsOne) 
   }
 }
 
+TEST(ChunkCodecTest, WeightComesBeforeDataAndIsInTheChecksumIfThereIsOne) {
+  const PushChunkHeader without = HeaderOf(SomePush());
+  PushChunkHeader header = without;
+  for (const int64_t weight : {int64_t{0}, int64_t{7}, std::numeric_limits<int64_t>::min()}) {
+    header.weight = weight;
+    for (const auto rate : {std::optional<double>(), std::optional<double>(0.5)}) {
+      header.learning_rate = rate;
+      PushChunkHeader unweighed = header;
+      unweighed.weight.reset();
+      EXPECT_NE(ChecksumOf(header, 1), ChecksumOf(unweighed, 1)) << weight;
+      const std::string sent = Bytes(EncodePushChunk(header, "x", 1, nullptr));
+      ASSERT_OK_AND_ASSIGN(const Parsed parsed, Parse(Buffer(sent)));
+      EXPECT_EQ(parsed.header, header);
+      v1::PushChunk read;
+      ASSERT_TRUE(read.ParseFromString(sent));
+      EXPECT_TRUE(read.has_weight());
+      EXPECT_EQ(read.weight(), weight);
+    }
+  }
+}
+
 TEST(ChunkCodecTest, AChunkOfASkippedStepHasNoData) {
   v1::PushChunk chunk = SomePush();
   chunk.set_num_samples(messages::kSkippedSamples);

@@ -33,6 +33,8 @@ inline ContributionKind RoundContributionKind(const job::JobSpec& job) {
 // Number of samples in a contribution for a step that was skipped, for example because its gradient
 // was not finite. The contribution has weight zero and no elements.
 inline constexpr int64_t kSkippedSamples = -1;
+// Maximum weight that a program may give a contribution. The sum over all workers fits in 64 bits.
+inline constexpr int64_t kMaxContributionWeight = int64_t{1} << 40;
 
 inline absl::string_view ContributionKindName(ContributionKind kind) {
   switch (kind) {

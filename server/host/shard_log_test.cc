@@ -521,7 +521,8 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
               .scale = 1e-30f,
               .encoding = params::Encoding::kInt8,
               .num_samples = 17,
-              .learning_rate = 0.1 / 7};
+              .learning_rate = 0.1 / 7,
+              .weight = 0};
   shard::StepRecord update;
   update.step = {.kind = shard::BucketStep::Kind::kApply,
                  .round = Round(41),
@@ -550,6 +551,7 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
   EXPECT_EQ(same.key.kind, step.key.kind);
   EXPECT_EQ(same.key.scale, step.key.scale);
   EXPECT_EQ(same.key.learning_rate, step.key.learning_rate);
+  EXPECT_EQ(same.key.weight, step.key.weight);
 }
 
 TEST(ShardRecordJsonTest, NumbersThatNoFloatHoldsAreRefused) {

@@ -69,6 +69,7 @@ struct InJournal {
     archive("encoding", archive::As<messages::EncodingForm>(key.encoding));
     archive("num_samples", key.num_samples);
     archive.Sparse("learning_rate", key.learning_rate);
+    archive.Sparse("weight", key.weight);
   }
 
   template <typename Archive>

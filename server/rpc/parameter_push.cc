@@ -69,6 +69,11 @@ absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header
     return refuse("learning_rate is ", *header.learning_rate, ", wanted is 0 to ",
                   job::kMaxLearningRate);
   }
+  if (header.weight.has_value() &&
+      !(*header.weight >= 0 && *header.weight <= messages::kMaxContributionWeight)) {
+    return refuse("weight is ", *header.weight, "; it must be 0 to ",
+                  messages::kMaxContributionWeight);
+  }
   absl::StatusOr<params::Encoding> encoding = EncodingOf(header, of_job);
   if (!encoding.ok()) return refuse(encoding.status().message());
   absl::StatusOr<messages::ContributionKind> kind = wire::FromProto(header.kind);
@@ -81,7 +86,8 @@ absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header
                                 header.scale == 0 ? 1.0f : header.scale,
                                 *encoding,
                                 header.num_samples,
-                                header.learning_rate};
+                                header.learning_rate,
+                                header.weight};
 }
 
 // Returns true if two chunks belong to the same bucket of the same contribution.

@@ -381,7 +381,7 @@ BucketStep BucketProtocol::StepOfPhase() {
   if (step.has_update) {
     LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " updates without a plan";
     step.call = {.step = version_.value() + 1, .learning_rate = LearningRate()};
-    const int64_t planned = now_.plan->total_weight();
+    const int64_t planned = PlannedWeight();
     if (!is_rescaled_ && !config_.divides_by_senders && arrived_weight_ != planned) {
       step.rescale = static_cast<float>(static_cast<double>(planned) / arrived_weight_);
     }
@@ -422,9 +422,10 @@ BucketStep BucketProtocol::StepOfHeld() {
     }
     it = held_.erase(it);
     if (decision.counts()) {
-      const absl::Status same_rate = CheckRate(held.key);
-      if (same_rate.ok()) return Count(held, decision);
-      Answer(held.call, same_rate);
+      absl::Status fits = CheckRate(held.key);
+      if (fits.ok()) fits = CheckWeight(held.key);
+      if (fits.ok()) return Count(held, decision);
+      Answer(held.call, fits);
       continue;
     }
     Answer(held.call, decision.action == sync::Action::kReject
@@ -492,10 +493,10 @@ BucketStep BucketProtocol::Count(const Held& held, const sync::Decision& decisio
     return step;
   }
   LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " counts without a plan";
-  step.weight = now_.plan->WeightOf(key.worker, key.num_samples);
+  step.weight = key.weight.value_or(now_.plan->WeightOf(key.worker, key.num_samples));
   AddContributor(key.worker, step.weight);
-  if (!program_rate_.has_value()) program_rate_ = key.learning_rate;
-  step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight());
+  RememberProgram(key);
+  step.factor = static_cast<float>(static_cast<double>(step.weight) / PlannedWeight());
   // If contributions are weights, the scale and the clip apply to their difference from the
   // bucket's weights, and not to the weights. So `factor` does not include them.
   if (key.kind != messages::ContributionKind::kWeights) step.factor *= key.scale * step.clip;
@@ -513,6 +514,30 @@ absl::Status BucketProtocol::CheckRate(const ContributionKey& key) const {
       "programs need one schedule, counted by the job's rounds (attach(..., schedulers=[...]) "
       "or ps.round), or give ps_server --learning_rate and --lr_schedule",
       key.worker.value(), *key.learning_rate, key.round.value(), *program_rate_));
+}
+
+absl::Status BucketProtocol::CheckWeight(const ContributionKey& key) const {
+  const bool has_weight = key.weight.has_value();
+  if (key.is_skipped() || first_weight_.value_or(key.weight).has_value() == has_weight) {
+    return absl::OkStatus();
+  }
+  const std::string given =
+      has_weight ? absl::StrCat("the weight ", *key.weight) : "no weight of its own";
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", key.worker.value(), " gives ", given, " in round ", key.round.value(),
+                   ", and the workers before it give ", has_weight ? "none" : "one",
+                   "; let all programs call ps.log(loss, weight=) in each step, or none"));
+}
+
+void BucketProtocol::RememberProgram(const ContributionKey& key) {
+  if (!program_rate_.has_value()) program_rate_ = key.learning_rate;
+  if (!first_weight_.has_value()) first_weight_.emplace(key.weight);
+}
+
+int64_t BucketProtocol::PlannedWeight() const {
+  const std::optional<int64_t> first = first_weight_.value_or(std::nullopt);
+  if (!first.has_value()) return now_.plan->total_weight();
+  return std::max<int64_t>(*first, 1) * static_cast<int64_t>(now_.plan->roster.size());
 }
 
 double BucketProtocol::LearningRate() const {
@@ -633,9 +658,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
     } else {
       AddContributor(key.worker, step.weight);
     }
-    if (step.kind == Step::kAccumulate && !program_rate_.has_value()) {
-      program_rate_ = key.learning_rate;
-    }
+    if (step.kind == Step::kAccumulate) RememberProgram(key);
     if (step.norm.has_value()) watch_.Count(key.worker, key.incarnation, key.round, *step.norm);
   }
   switch (step.kind) {
@@ -693,6 +716,7 @@ void BucketProtocol::OnUpdated() {
   contributed_.clear();
   arrived_weight_ = 0;
   program_rate_.reset();
+  first_weight_.reset();
   is_rescaled_ = false;
   counted_.MarkPublished();
   needs_review_ = true;

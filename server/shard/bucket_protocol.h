@@ -286,6 +286,14 @@ class BucketProtocol {
   // Checks that the program's rate is that of the round's earlier contributions. Errors:
   // FailedPrecondition with both rates.
   absl::Status CheckRate(const ContributionKey& key) const;
+  // Checks that the contribution has a weight of its program if, and only if, the round's earlier
+  // contributions have one. Errors: FailedPrecondition.
+  absl::Status CheckWeight(const ContributionKey& key) const;
+  // Remembers what the later contributions of the round are compared with.
+  void RememberProgram(const ContributionKey& key);
+  // Returns the sum of the weights that the round is expected to have. If programs give the
+  // weights, all are expected to equal the first, so that equal contributions have equal factors.
+  int64_t PlannedWeight() const;
   // Returns the rate of the round's step.
   double LearningRate() const;
   // Completes a step that applies the contribution alone.
@@ -318,6 +326,9 @@ class BucketProtocol {
   int64_t arrived_weight_ = 0;
   // Learning rate of the round's first contribution that has one. The round's step uses it.
   std::optional<double> program_rate_;
+  // Weight that the program of the round's first contribution has given it, or null if the program
+  // has given none. Not set before the first contribution.
+  std::optional<std::optional<int64_t>> first_weight_;
   bool is_rescaled_ = false;  // `rescale` was applied to this round already
   float clip_scale_ = 1.0f;
   std::string norm_error_;

@@ -25,6 +25,7 @@
 namespace lodestar::shard {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -244,6 +245,82 @@ TEST_F(BucketProtocolTest, ContributionWithAnotherRateIsRefusedBeforeItIsSummed)
   Drop(3);
   Words();
   EXPECT_EQ(last_step_.call.learning_rate, 0.0);
+}
+
+ContributionKey KeyWithWeight(int worker, int64_t round, int64_t weight) {
+  ContributionKey key = Key(worker, round);
+  key.weight = weight;
+  return key;
+}
+
+TEST_F(BucketProtocolTest, WeightsOfProgramsAreTheDivisorInPlaceOfSamples) {
+  Start(JobOf(job::Mode::kSync), 2);
+  Open(0, {4, 4});
+  bucket_->OnArrived(1, KeyWithWeight(1, 0, 4));
+  bucket_->OnArrived(2, KeyWithWeight(2, 0, 60));
+  // 4 / 64 and 60 / 64 of the two.
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 0.5", "counted 2", "add 2 times 7.5",
+                                   "update 1 for round 0, sum times 0.125"));
+  Open(1, {4, 4});
+  bucket_->OnArrived(1, KeyWithWeight(1, 1, 9));
+  bucket_->OnArrived(2, KeyWithWeight(2, 1, 9));
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 0.5", "counted 2", "add 2 times 0.5",
+                                   "update 2 for round 1"));
+}
+
+TEST_F(BucketProtocolTest, ContributionOfWeightZeroCountsAndChangesNothing) {
+  Start(JobOf(job::Mode::kSync), 2);
+  Open(0, {4, 4});
+  bucket_->OnArrived(1, KeyWithWeight(1, 0, 0));
+  bucket_->OnArrived(2, KeyWithWeight(2, 0, 8));
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 0", "counted 2", "add 2 times 4",
+                                   "update 1 for round 0, sum times 0.25"));
+  Open(1, {4, 4});
+  bucket_->OnArrived(1, KeyWithWeight(1, 1, 0));
+  bucket_->OnArrived(2, KeyWithWeight(2, 1, 0));
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 0", "counted 2", "add 2 times 0",
+                                   "update 1 for round 1, with nothing"));
+  EXPECT_EQ(bucket_->version(), Version(1));
+}
+
+TEST_F(BucketProtocolTest, ContributionWithoutAWeightIsRefusedAmongThoseWithOne) {
+  Start(JobOf(job::Mode::kSync), 3);
+  Open(0, {4, 4, 4});
+  ContributionKey skipped = Key(1, 0);
+  skipped.num_samples = messages::kSkippedSamples;
+  bucket_->OnArrived(1, skipped);
+  bucket_->OnArrived(2, KeyWithWeight(2, 0, 4));
+  bucket_->OnArrived(3, Key(3, 0));
+  EXPECT_THAT(Words(),
+              ElementsAre("counted 1", "skip 1", "counted 2", _, "refuse 3: FAILED_PRECONDITION"));
+  Drop(3);
+  Words();
+  Open(1, {4, 4});
+  bucket_->OnArrived(1, Key(1, 1));
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 0.5")) << "it is another round";
+}
+
+TEST_F(BucketProtocolTest, ContributionWithAWeightIsRefusedAmongThoseWithout) {
+  Start(JobOf(job::Mode::kSync), 2);
+  Open(0, {4, 4});
+  bucket_->OnArrived(1, Key(1, 0));
+  bucket_->OnArrived(2, KeyWithWeight(2, 0, 4));
+  EXPECT_THAT(Words(),
+              ElementsAre("counted 1", "add 1 times 0.5", "refuse 2: FAILED_PRECONDITION"));
+}
+
+TEST_F(BucketProtocolTest, WeightOfAReplayedContributionIsCountedAsBefore) {
+  Start(JobOf(job::Mode::kSync), 2);
+  Open(0, {4, 4});
+  bucket_->OnArrived(1, KeyWithWeight(1, 0, 10));
+  EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 0.5"));
+  const BucketStep replayed = last_step_;
+  Start(JobOf(job::Mode::kSync), 2);
+  EXPECT_THAT(bucket_->Replay(replayed, KeyWithWeight(1, 0, 10)), IsOkAndHolds(true));
+  Open(0, {4, 4});
+  bucket_->OnArrived(2, KeyWithWeight(2, 0, 30));
+  EXPECT_THAT(Words(),
+              ElementsAre("counted 2", "add 2 times 1.5", "update 1 for round 0, sum times 0.5"));
 }
 
 TEST_F(BucketProtocolTest, RateOfAReplayedContributionHolds) {

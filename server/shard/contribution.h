@@ -35,6 +35,8 @@ struct ContributionKey {
 
   // Rate of the program's optimizer for the step, if the job takes the rates of programs.
   std::optional<double> learning_rate = {};
+  // Weight in the mean that the program has given, in place of num_samples.
+  std::optional<int64_t> weight = {};
 
   bool is_skipped() const { return num_samples == messages::kSkippedSamples; }
   // Returns the size of one bucket in the key's encoding.

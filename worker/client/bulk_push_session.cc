@@ -21,6 +21,7 @@ wire::PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
   header.kind = wire::ToProto(contribution.kind);
   header.scale = contribution.scale;
   header.num_samples = contribution.num_samples;
+  header.weight = contribution.weight;
   return header;
 }
 

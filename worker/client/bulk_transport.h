@@ -42,7 +42,8 @@ struct ContributionHeader {
   // samples of the grant. kSkippedSamples means that the contribution was skipped, and its buckets
   // have no data.
   int64_t num_samples = 0;
-  BlockRates learning_rates = {};  // of the program, see PushChunk.learning_rate
+  BlockRates learning_rates = {};      // of the program, see PushChunk.learning_rate
+  std::optional<int64_t> weight = {};  // of the program, see PushChunk.weight
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 

@@ -85,6 +85,11 @@ class Model {
   // Returns the learning rate that the servers are to make the step of the block with, if the
   // model's program has one. It is known once the first block is ready.
   virtual std::optional<double> learning_rate(int /*block*/) { return std::nullopt; }
+  // Returns the weight of the round's contribution in the mean, summed over the round's steps, if
+  // the model's program gives one. It is known once the last step's first block is ready.
+  virtual std::optional<int64_t> contribution_weight() { return std::nullopt; }
+  // Returns true if a program computes the steps, which may give rates and weights in each.
+  virtual bool has_program() const { return false; }
 
   // Sets gradients() to the gradient of the mean loss over batch.MeanOver() predictions. Blocks
   // until the losses are known. `gate` and `sink` may be null.

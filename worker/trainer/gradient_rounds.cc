@@ -13,11 +13,12 @@
 namespace lodestar::trainer {
 namespace {
 
-// Starts a push with the first block, when the learning rate of the program is known.
-class PushWithRate final : public model::GradientSink {
+// Starts a push with the first block, when the learning rates and the weight of the program are
+// known.
+class PushOfProgram final : public model::GradientSink {
  public:
   // `start` sets `push`, which outlives the object.
-  PushWithRate(std::function<void()> start, std::optional<ContributionPush>* push)
+  PushOfProgram(std::function<void()> start, std::optional<ContributionPush>* push)
       : start_(std::move(start)), push_(push) {}
 
   absl::Status BlockReady(int block) override { return Started().BlockReady(block); }
@@ -74,17 +75,19 @@ absl::Status GradientRounds::Train(const LifeContext& life, const messages::Gran
   client::ContributionHeader header{.round = grant.round,
                                     .kind = messages::ContributionKind::kGradient};
   const auto start_push = [&](ContributionBytes* bytes) {
-    if (takes_program_rates_ && header.num_samples != messages::kSkippedSamples) {
-      header.learning_rates = RatesOf(*deps_.model);
+    if (header.num_samples != messages::kSkippedSamples) {
+      if (takes_program_rates_) header.learning_rates = RatesOf(*deps_.model);
+      header.weight = deps_.model->contribution_weight();
     }
     push.emplace(*life.registration, header, bytes, &pull, life.transport, deps_.clock, deps_.trace,
                  leaves());
   };
-  PushWithRate with_rate([&] { start_push(exchange_->contribution()); }, &push);
-  if (!pushes_late() && !takes_program_rates_) start_push(exchange_->contribution());
+  const bool has_program = deps_.model->has_program();
+  PushOfProgram of_program([&] { start_push(exchange_->contribution()); }, &push);
+  if (!pushes_late() && !has_program) start_push(exchange_->contribution());
   model::GradientSink* const sink = push.has_value() ? &*push : nullptr;
   StepTrace step(deps_.trace, &timeline_, &pull,
-                 takes_program_rates_ && !pushes_late() ? &with_rate : sink);
+                 has_program && !pushes_late() ? &of_program : sink);
   ASSIGN_OR_RETURN(const model::BatchResult result, deps_.model->TrainStep(batch_, &step, &step));
   if (result.is_skipped) {
     header.num_samples = messages::kSkippedSamples;

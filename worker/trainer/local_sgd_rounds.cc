@@ -70,8 +70,10 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const messages::Gran
   MakeContribution();
   // The worker may have computed fewer samples than granted, if it was told to stop during the
   // steps.
-  const client::ContributionHeader header{
-      .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
+  const client::ContributionHeader header{.round = grant.round,
+                                          .kind = contribution_kind_,
+                                          .num_samples = report->num_samples,
+                                          .weight = deps_.model->contribution_weight()};
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,
                deps_.clock, deps_.trace, leaves());
   return push->AllBlocksReady();

@@ -125,6 +125,7 @@ struct InFile {
     archive("kind", archive::As<messages::ContributionKindForm>(record.header.kind));
     archive("scale_bits", archive::As<archive::BitsForm>(record.header.scale));
     archive("num_samples", record.header.num_samples);
+    archive.Sparse("weight", record.header.weight);
     std::vector<BucketRow> rows = RowsOf(record);
     archive("buckets", rows);
     if constexpr (Archive::kReads) TakeRows(rows, record);

@@ -44,7 +44,8 @@ ResidualRecord SomeRecord() {
                    .scale = 0.3f,
                    .encoding = params::Encoding::kBf16,
                    .num_samples = 17,
-                   .learning_rates = {{0, 0.1 / 7}}};
+                   .learning_rates = {{0, 0.1 / 7}},
+                   .weight = 0};
   record.buckets = registration.buckets();
   record.base_versions = {Version(11), Version(10)};
   record.bucket_bytes = {4, 4};
