@@ -500,7 +500,8 @@ absl::Status Worker::Prepare(const messages::Registration& registration) {
   workload_->OnRegistered(registration);
   RETURN_IF_ERROR(PrepareWorkload(registration));
   RETURN_IF_ERROR(PrepareRunner(registration.job));
-  sample_order_.emplace(registration.job.seed, workload_->dataset()->num_train_samples());
+  const data::Dataset& dataset = *workload_->dataset();
+  sample_order_.emplace(registration.job.seed, dataset.num_train_samples(), dataset.is_shuffled());
   for (const messages::ServerAddress& server : registration.servers()) {
     RETURN_IF_ERROR(CheckServer(server.address));
   }

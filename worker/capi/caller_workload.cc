@@ -23,6 +23,8 @@ class CallerModel final : public model::Model {
   kernels::Buf parameters() override { return VectorOf(vectors_->parameters); }
   kernels::Buf gradients() override { return VectorOf(vectors_->gradients); }
   std::optional<double> learning_rate(int block) override { return handoff_->learning_rate(block); }
+  std::optional<int64_t> contribution_weight() override { return handoff_->weight_of_round(); }
+  bool has_program() const override { return true; }
 
   absl::StatusOr<model::BatchResult> TrainStep(const data::HostBatch& batch,
                                                model::WeightsGate* gate,
@@ -119,10 +121,12 @@ class CallerModel final : public model::Model {
 // A data set that has only the numbers of samples. The program knows what each sample contains.
 class CallerDataset final : public data::Dataset {
  public:
-  explicit CallerDataset(const messages::DatasetInfo* info) : info_(info) {}
+  CallerDataset(const messages::DatasetInfo* info, bool is_shuffled)
+      : info_(info), is_shuffled_(is_shuffled) {}
 
   int64_t num_train_samples() const override { return info_->num_train_samples; }
   int64_t num_heldout_samples() const override { return info_->num_heldout_samples; }
+  bool is_shuffled() const override { return is_shuffled_; }
   int64_t tokens_per_sample() const override { return info_->tokens_per_sample; }
   const std::string& fingerprint() const override { return info_->fingerprint; }
   std::string Describe() const override {
@@ -145,6 +149,7 @@ class CallerDataset final : public data::Dataset {
 
  private:
   const messages::DatasetInfo* const info_;
+  const bool is_shuffled_;
 };
 
 }  // namespace
@@ -160,7 +165,7 @@ void CallerWorkload::OnRegistered(const messages::Registration& registration) {
 }
 
 void CallerWorkload::ExpectOrderOf(const job::JobSpec& job) {
-  forecast_.order.emplace(job.seed, dataset_->num_train_samples());
+  forecast_.order.emplace(job.seed, dataset_->num_train_samples(), dataset_->is_shuffled());
 }
 
 std::function<void(const std::vector<Version>&)> CallerWorkload::on_weights() {
@@ -191,7 +196,7 @@ absl::Status CallerWorkload::Prepare(const messages::Registration& registration,
   RETURN_IF_ERROR(
       params::CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
   model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_, &forecast_);
-  dataset_ = std::make_unique<CallerDataset>(&**deps_.data);
+  dataset_ = std::make_unique<CallerDataset>(&**deps_.data, *deps_.is_shuffled);
   ExpectOrderOf(registration.job);
   return absl::OkStatus();
 }

@@ -36,6 +36,8 @@ class CallerWorkload final : public worker::Workload {
   struct Deps {
     // The program's description of its samples. Set once await_vectors() has returned OK.
     const std::optional<messages::DatasetInfo>* data = nullptr;
+    // Says whether the samples of an epoch are shuffled. Set with `data`.
+    const bool* is_shuffled = nullptr;
     CallerVectors* vectors = nullptr;
     StepHandoff* handoff = nullptr;
     // Called after each registration.

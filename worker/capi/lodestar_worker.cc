@@ -369,6 +369,10 @@ int lodestar_set_learning_rate(lodestar_worker* worker, int block, double learni
   return Call(worker, &WorkerSession::SetLearningRate, block, learning_rate);
 }
 
+int lodestar_set_weight(lodestar_worker* worker, int64_t weight) {
+  return Call(worker, &WorkerSession::SetWeight, weight);
+}
+
 int lodestar_block_ready(lodestar_worker* worker, int block) {
   return Call(worker, &WorkerSession::BlockReady, block);
 }

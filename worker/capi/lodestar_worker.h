@@ -77,12 +77,15 @@ LODESTAR_API lodestar_worker* lodestar_new(void);
    Does nothing if `worker` is null, or in a process that was forked after lodestar_start(). */
 LODESTAR_API void lodestar_free(lodestar_worker* worker);
 
-/* Must be called before lodestar_start(). Settings have the names and meanings of gpu_worker's
-   flags: coordinator, name, join, state_dir, keep_residuals ("local_steps"), tls_cert, tls_key,
-   tls_ca, insecure ("0", "1"), shared_memory ("0", "1"), leave_timeout ("30s"), connect_timeout
-   ("1h"; "0" means for ever), threads (for encoding; "1"). There are two more settings. device is a
-   name, for messages, of what the program computes on. frozen_hash (since minor 1) is a text that
-   identifies weights of the program that are not trained. A worker is refused with
+/* Must be called before lodestar_start(), but data_order only before lodestar_set_data(). Settings
+   have the names and meanings of gpu_worker's flags: coordinator, name, join, state_dir,
+   keep_residuals ("local_steps"), tls_cert, tls_key, tls_ca, insecure ("0", "1"), shared_memory
+   ("0", "1"), leave_timeout ("30s"), connect_timeout
+   ("1h"; "0" means for ever), threads (for encoding; "1"). There are three more settings. device is
+   a name, for messages, of what the program computes on. data_order (since minor 1) is "shuffled"
+   or "sequential", the same in all programs with the same data: in each pass, the samples come in
+   an order from the job's seed or in the order of their numbers. frozen_hash (since minor 1) is a
+   text that identifies weights of the program that are not trained. A worker is refused with
    FAILED_PRECONDITION if another living worker has another frozen_hash. An empty frozen_hash is not
    compared. Errors: INVALID_ARGUMENT naming the setting. */
 LODESTAR_API int lodestar_set(lodestar_worker* worker, const char* setting, const char* value);
@@ -156,9 +159,11 @@ LODESTAR_API int lodestar_start(lodestar_worker* worker);
 /* Blocks until the worker has registered. Returns a setting of the job as a text: mode,
    has_local_steps ("0", "1"), local_steps, batch_size, global_batch_size, optimizer, learning_rate,
    momentum, beta1, beta2, epsilon, weight_decay, clip_norm, rounds, seed. Since minor 1 also:
-   lr_schedule; model, which is its name; and layout_is_own ("0", "1"), which is "1" if programs
-   bring the model, as with --model=client. The text is valid until the next call of this thread.
-   Null means that there is no such setting, or that the worker has ended before it registered. */
+   lr_schedule; model, which is its name; layout_is_own ("0", "1"), which is "1" if programs bring
+   the model, as with --model=client; and rounds_done, which is the number of rounds that workers of
+   this worker's name had contributed to when it registered. The text is valid until the next call
+   of this thread. Null means that there is no such setting, or that the worker has ended before it
+   registered. */
 LODESTAR_API const char* lodestar_job(lodestar_worker* worker, const char* setting);
 
 /* Since minor 1. Sets the place of this worker among the living workers of its job. `index` is the
@@ -235,6 +240,16 @@ LODESTAR_API int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, 
    the step is already ready). */
 LODESTAR_API int lodestar_set_learning_rate(lodestar_worker* worker, int block,
                                             double learning_rate);
+/* Since minor 1. Sets the weight, 0 to 2^40, of the present training step in the mean over the
+   workers, in place of its number of samples. It is for losses that are means over something else
+   than samples, such as targets that are not masked. Must be called before the first
+   lodestar_block_ready() of the step. The weights of a round's local steps add up. Either all
+   workers set a weight in each step, or none: another worker is refused. The weight has no effect
+   in async, or if contributions are deferred (--fragments, --overlap_steps, --overlap_rounds,
+   --outer_optimizer=easgd). Errors: INVALID_ARGUMENT (another number); FAILED_PRECONDITION (no
+   training step, or a block of the step is already ready); UNIMPLEMENTED (if the servers are of an
+   earlier release). */
+LODESTAR_API int lodestar_set_weight(lodestar_worker* worker, int64_t weight);
 /* May be called when the gradient of a block is complete, which may then be sent while other
    gradients are computed. All other blocks are sent when the step is done. */
 LODESTAR_API int lodestar_block_ready(lodestar_worker* worker, int block);

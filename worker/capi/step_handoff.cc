@@ -16,8 +16,13 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
   ready_blocks_.clear();
   has_ready_blocks_ = false;
   learning_rates_.clear();
+  if (weight_.has_value()) weight_before_ = weight_before_.value_or(0) + *weight_;
+  weight_.reset();
   // An evaluation, or the first step of training, begins a new round.
-  if (!step_.is_training || step_.step.step == 0) metrics_.clear();
+  if (!step_.is_training || step_.step.step == 0) {
+    metrics_.clear();
+    weight_before_.reset();
+  }
   state_ = State::kOffered;
   const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return state_ == State::kFinished || has_left_ || !ready_blocks_.empty();
@@ -136,19 +141,37 @@ absl::Status StepHandoff::BlockReady(int block) {
   return absl::OkStatus();
 }
 
-absl::Status StepHandoff::SetLearningRate(int block, double rate) {
-  absl::MutexLock lock(&mutex_);
+absl::Status StepHandoff::CheckBeforeBlocks(absl::string_view what) const {
   if (state_ != State::kTaken || !step_.is_training) {
-    return absl::FailedPreconditionError(absl::StrCat("the learning rate cannot be set to ", rate,
-                                                      ", because no training step has begun"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " cannot be set, because no training step has begun"));
   }
   if (has_ready_blocks_) {
     return absl::FailedPreconditionError(
-        absl::StrCat("learning rate ", rate, " is set after a block of the gradient is ready, and ",
-                     "may have been sent; set it before the first one"));
+        absl::StrCat(what, " is set after a block of the gradient is ready, and may have been ",
+                     "sent; set it before the first one"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status StepHandoff::SetLearningRate(int block, double rate) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckBeforeBlocks(absl::StrCat("learning rate ", rate)));
   learning_rates_[block] = rate;
   return absl::OkStatus();
+}
+
+absl::Status StepHandoff::SetWeight(int64_t weight) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckBeforeBlocks(absl::StrCat("weight ", weight)));
+  weight_ = weight;
+  return absl::OkStatus();
+}
+
+std::optional<int64_t> StepHandoff::weight_of_round() {
+  absl::MutexLock lock(&mutex_);
+  if (!weight_.has_value()) return weight_before_;
+  return weight_before_.value_or(0) + *weight_;
 }
 
 std::optional<double> StepHandoff::learning_rate(int block) {

@@ -74,6 +74,13 @@ class StepHandoff {
   // Returns the stored learning rate of the block. Not set means that the program has stored none
   // for this step. The worker calls this while Compute() runs.
   std::optional<double> learning_rate(int block) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Stores the weight of this training step in the mean over the workers. Errors:
+  // FailedPrecondition (the program has not taken a training step, or a block of the step is
+  // already ready).
+  absl::Status SetWeight(int64_t weight) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns the sum of the weights of the round's steps so far. Not set means that the program has
+  // stored none.
+  std::optional<int64_t> weight_of_round() ABSL_LOCKS_EXCLUDED(mutex_);
   // Stores a number of this training step. If a name is logged twice in a step, the last value
   // counts. Errors: InvalidArgument (if the name is not valid, or the round would have more than
   // kMaxMetrics names); FailedPrecondition (if the program has not taken a training step).
@@ -94,6 +101,9 @@ class StepHandoff {
     std::optional<double> of_step;  // value in the present step
   };
 
+  // Checks that `what` can still be stored in this training step. Errors: FailedPrecondition.
+  absl::Status CheckBeforeBlocks(absl::string_view what) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndStep(absl::StatusOr<model::BatchResult> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   enum class State : uint8_t { kIdle, kOffered, kTaken, kFinished, kEnded };
@@ -104,6 +114,9 @@ class StepHandoff {
   std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);   // not yet reported to the sink
   bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;  // true if the step had ready blocks
   std::map<int, double> learning_rates_ ABSL_GUARDED_BY(mutex_);  // of step_, by block
+  std::optional<int64_t> weight_ ABSL_GUARDED_BY(mutex_);         // of step_
+  // Sum of the weights of the round's steps before step_.
+  std::optional<int64_t> weight_before_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Metric> metrics_ ABSL_GUARDED_BY(mutex_);
   absl::StatusOr<model::BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // valid in kFinished
   absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                       // valid in kEnded

@@ -115,6 +115,27 @@ TEST_F(StepHandoffTest, LearningRatesAreOfOneStepAndComeBeforeItsBlocks) {
   EXPECT_OK(Result());
 }
 
+TEST_F(StepHandoffTest, WeightsOfTheStepsOfARoundAddUpAndComeBeforeTheirBlocks) {
+  EXPECT_THAT(handoff_.SetWeight(1), StatusIs(absl::StatusCode::kFailedPrecondition));
+  const auto train = [this](int step, std::vector<int64_t> weights) {
+    HandedStep handed = TrainingOn({{}});
+    handed.step.step = step;
+    ComputeOnAnotherThread(handed);
+    EXPECT_OK(handoff_.Next());
+    for (const int64_t weight : weights) EXPECT_OK(handoff_.SetWeight(weight));
+    EXPECT_OK(handoff_.BlockReady(0));
+    EXPECT_THAT(handoff_.SetWeight(9), StatusIs(absl::StatusCode::kFailedPrecondition));
+    EXPECT_OK(handoff_.Finish(model::BatchResult{}));
+    EXPECT_OK(Result());
+    return handoff_.weight_of_round();
+  };
+  EXPECT_EQ(train(0, {}), std::nullopt);
+  EXPECT_EQ(train(0, {100, 3}), 3);
+  EXPECT_EQ(train(1, {4}), 7);
+  EXPECT_EQ(train(2, {0}), 7);
+  EXPECT_EQ(train(0, {0}), 0);
+}
+
 TEST_F(StepHandoffTest, MetricsAreMeansOverTheStepsOfARound) {
   EXPECT_THAT(handoff_.Log("a", 1.0), StatusIs(absl::StatusCode::kFailedPrecondition));
   const auto train = [this](int step, std::vector<double> values_of_a, bool is_skipped = false) {

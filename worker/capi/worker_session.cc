@@ -14,6 +14,7 @@
 #include "common/checkpoints/same_tensors.h"
 #include "common/job/learning_rate_schedule.h"
 #include "common/logging/logging.h"
+#include "common/messages/contribution.h"
 #include "common/net/address_list.h"
 #include "common/net/connect_patience.h"
 #include "common/runtime/clock.h"
@@ -131,6 +132,17 @@ absl::Status WorkerSession::CheckStarted() const {
 }
 
 absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view value) {
+  if (setting == "data_order") {
+    if (data_.has_value()) {
+      return absl::FailedPreconditionError(
+          "data_order is set after the data was described; set it before lodestar_set_data()");
+    }
+    if (value != "shuffled" && value != "sequential") {
+      return BadSetting(setting, value, "shuffled or sequential");
+    }
+    is_shuffled_ = value == "shuffled";
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(CheckNotStarted());
   const std::string text(value);
   for (const char* path : {"state_dir", "tls_cert", "tls_key", "tls_ca"}) {
@@ -192,7 +204,7 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
         "there is no setting '", setting,
         "'; the settings are: coordinator, name, join, state_dir, keep_residuals, tls_cert, "
         "tls_key, tls_ca, insecure, shared_memory, leave_timeout, connect_timeout, threads, "
-        "device, frozen_hash"));
+        "device, frozen_hash, data_order"));
   }
   return absl::OkStatus();
 }
@@ -367,6 +379,7 @@ absl::Status WorkerSession::EnterAndRun() {
   RETURN_IF_ERROR(credentials.status());
   auto workload = std::make_unique<CallerWorkload>(
       proposed_, CallerWorkload::Deps{.data = &data_,
+                                      .is_shuffled = &is_shuffled_,
                                       .vectors = &vectors_,
                                       .handoff = &handoff_,
                                       .on_registered =
@@ -434,6 +447,7 @@ absl::StatusOr<std::string> WorkerSession::JobSetting(absl::string_view setting)
   RETURN_IF_ERROR(CheckStarted());
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitRegistration());
+  if (setting == "rounds_done") return absl::StrCat(registration_->rounds_completed);
   return SettingOf(registration_->job, setting);
 }
 
@@ -475,6 +489,23 @@ absl::Status WorkerSession::SetLearningRate(int block, double rate) {
                                                    "; wanted is 0 to ", job::kMaxLearningRate));
   }
   return handoff_.SetLearningRate(block, rate);
+}
+
+absl::Status WorkerSession::SetWeight(int64_t weight) {
+  if (weight < 0 || weight > messages::kMaxContributionWeight) {
+    return absl::InvalidArgumentError(absl::StrCat("the weight of a step is ", weight,
+                                                   "; it must be 0 to ",
+                                                   messages::kMaxContributionWeight));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (registration_.has_value() && !registration_->index.has_value()) {
+      return absl::UnimplementedError(
+          "the servers are of an earlier release, which takes no weights. Upgrade the servers, and "
+          "start this program again");
+    }
+  }
+  return handoff_.SetWeight(weight);
 }
 
 absl::Status WorkerSession::BlockReady(int block) {

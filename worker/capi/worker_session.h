@@ -79,6 +79,7 @@ class WorkerSession {
   absl::Status BlockReady(int block);
   absl::Status FinishStep(absl::StatusOr<model::BatchResult> result);
   absl::Status SetLearningRate(int block, double rate);
+  absl::Status SetWeight(int64_t weight) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Log(absl::string_view name, double value) { return handoff_.Log(name, value); }
   absl::Status SkipStep() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string State() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -120,6 +121,7 @@ class WorkerSession {
       own_layout_;
   // After Start(), the program's thread may set it once, until vectors_outcome_ is OK.
   std::optional<messages::DatasetInfo> data_;
+  bool is_shuffled_ = true;  // see Dataset::is_shuffled()
   std::string frozen_hash_;  // See OfferedLayout.
 
   // Used only by the program's thread until vectors_outcome_ is set. Afterwards only read.

@@ -49,6 +49,9 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t num_train_samples() const = 0;
   virtual int64_t num_heldout_samples() const = 0;
+  // Returns true if the training samples of an epoch come in an order from the job's seed. Returns
+  // false if they come in the order of their numbers. See SampleOrder.
+  virtual bool is_shuffled() const { return true; }
   // Returns the context if throughput is counted in tokens, or 1 if it is counted in samples.
   virtual int64_t tokens_per_sample() const = 0;
   // Returns 16 hex digits. Data sets with the same content and the same division into samples have

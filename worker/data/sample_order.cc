@@ -43,8 +43,8 @@ uint64_t Feistel(uint64_t value, uint64_t key, int half_bits) {
 
 }  // namespace
 
-SampleOrder::SampleOrder(uint64_t seed, int64_t num_samples)
-    : seed_(seed), num_samples_(num_samples) {
+SampleOrder::SampleOrder(uint64_t seed, int64_t num_samples, bool is_shuffled)
+    : seed_(seed), num_samples_(num_samples), is_shuffled_(is_shuffled) {
   assert(num_samples >= 1);
 }
 
@@ -52,6 +52,10 @@ SampleRef SampleOrder::At(int64_t position) const {
   const uint64_t n = static_cast<uint64_t>(num_samples_);
   SampleRef ref;
   ref.epoch = position / num_samples_;
+  if (!is_shuffled_) {
+    ref.index = position % num_samples_;
+    return ref;
+  }
   const uint64_t key = Mix(Mix(seed_) ^ static_cast<uint64_t>(ref.epoch));
   const int half_bits = HalfWidthBits(n);
   // The network permutes more than [0, n). Applying it until the value is in [0, n) again gives a

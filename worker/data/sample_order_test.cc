@@ -80,5 +80,13 @@ TEST(SampleOrderTest, TakesPositionsFarBeyondOneEpoch) {
   EXPECT_LT(huge.At(123).index, int64_t{1} << 61);
 }
 
+TEST(SampleOrderTest, OrderThatIsNotShuffledIsThatOfTheNumbersInEachEpoch) {
+  const SampleOrder order(9, 3, /*is_shuffled=*/false);
+  for (int64_t position = 0; position < 7; ++position) {
+    EXPECT_EQ(order.At(position).index, position % 3);
+    EXPECT_EQ(order.At(position).epoch, position / 3);
+  }
+}
+
 }  // namespace
 }  // namespace lodestar::data
