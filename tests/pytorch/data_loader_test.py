@@ -58,8 +58,6 @@ class TakeApartTest(unittest.TestCase):
   def test_sampler_that_cannot_be_granted_is_refused_by_name(self):
     weights = [1.0] * 96
     for loader, name in (
-        (DataLoader(TRAIN, 8), "SequentialSampler"),
-        (DataLoader(TRAIN, 8, sampler=SequentialSampler(TRAIN)), "SequentialSampler"),
         (DataLoader(TRAIN, 8, sampler=WeightedRandomSampler(weights, 96)), "WeightedRandomSampler"),
         (DataLoader(TRAIN, 8, sampler=SubsetRandomSampler([1, 2])), "torch.utils.data.Subset"),
         (DataLoader(TRAIN, 8, sampler=RandomSampler(TRAIN, replacement=True)), "replacement=True"),
@@ -80,7 +78,9 @@ class TakeApartTest(unittest.TestCase):
     loader = DataLoader(TRAIN, 8, shuffle=True, collate_fn=mark, num_workers=2, drop_last=True,
                         generator=generator, prefetch_factor=3, persistent_workers=True,
                         worker_init_fn=print, timeout=5)
-    dataset, batch_size, options = take_apart(loader)
+    dataset, batch_size, options, is_shuffled, placement = take_apart(loader)
+    self.assertTrue(is_shuffled)
+    self.assertIsNone(placement)
     self.assertIs(dataset, TRAIN)
     self.assertEqual(batch_size, 8)
     again = DataLoader(dataset, batch_sampler=[[0]], **options)
@@ -92,6 +92,10 @@ class TakeApartTest(unittest.TestCase):
     loader = DataLoader(TRAIN, batch_sampler=BatchSampler(RandomSampler(TRAIN), 6, False))
     self.assertEqual(take_apart(loader).batch_size, 6)
     self.assertEqual(take_apart(DataLoader(Subset(TRAIN, [5, 6]), shuffle=True)).batch_size, 1)
+
+  def test_loader_that_does_not_shuffle_is_granted_in_order(self):
+    for loader in (DataLoader(TRAIN, 8), DataLoader(TRAIN, 8, sampler=SequentialSampler(TRAIN))):
+      self.assertFalse(take_apart(loader).is_shuffled)
 
   def test_iterable_data_is_never_granted(self):
     self.assertFalse(session._is_granted_loader(DataLoader(Stream())))
@@ -128,6 +132,25 @@ class DataLoaderTest(replay.ReplayTestCase):
     self.assertEqual(sorted(run["place"][0] for run in runs), [0, 1])
     self.assertTrue(all(run["has_dataset"] for run in runs))
     self.replay_gradients(runs, "mlp", "adamw")
+
+  def test_samples_come_in_order_without_shuffling(self):
+    runs = self.run_in_passes(2, rounds=12, batch_size=8, shuffle=False, num_workers=1)
+    for k in range(2):
+      rounds = [torch.cat(batches) for batches in zip(*(run["passes"][k] for run in runs))]
+      self.assertEqual([sorted(samples.tolist()) for samples in rounds],
+                       [list(range(begin, begin + 16)) for begin in range(0, 96, 16)])
+    self.replay_gradients(runs, "mlp", "adamw")
+
+  def test_second_loader_in_another_order_is_refused(self):
+    self.start_client_server(mode="sync", rounds=1, min_workers=1, **replay.ADAMW)
+    model, optimizer = program.make_worker("a", "mlp", "adamw")
+    with lodestar.join(f"127.0.0.1:{self.port}", name="a") as ps:
+      ps.attach(model, optimizer)
+      ps.index  # pylint: disable=pointless-statement
+      ps.loader(DataLoader(TRAIN, 8, shuffle=False))
+      with self.assertRaisesRegex(lodestar.LodestarError, "order") as raised:
+        ps.loader(DataLoader(TRAIN, 8, shuffle=True))
+      self.assertEqual(raised.exception.code, "FAILED_PRECONDITION")
 
   def test_length_counts_a_batch_that_reaches_into_the_next_pass(self):
     run, = self.run_in_passes(1, rounds=14, num_programs=1, batch_size=7, num_workers=1)

@@ -145,7 +145,7 @@ def in_passes(address, name, model_name, optimizer_name, num_passes, **loader_op
   each pass, what is known before the first, `epoch` before and after each, and the length of the
   loader with the first batch of each."""
   model, optimizer = make_worker(name, model_name, optimizer_name)
-  data = torch.utils.data.DataLoader(small_models.TRAIN, shuffle=True, **loader_options)
+  data = torch.utils.data.DataLoader(small_models.TRAIN, **{"shuffle": True, **loader_options})
   passes, epochs, lengths = [], [], []
   with lodestar.join(address, name=name) as ps:
     model, optimizer = ps.attach(model, optimizer)

@@ -4,7 +4,7 @@
 
     ps_server --model=client --rounds=300 --batch_size=32
 
-    python3 digits_lightning.py --data=FOLDER [--address=HOST:PORT] [--name=NAME] [--seed=N]
+    python3 digits_lightning.py --data=FOLDER [--address=HOST:PORT] [--name=NAME]
 """
 import argparse
 
@@ -36,14 +36,12 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--address", help="HOST:PORT of the server, or a join string")
     parser.add_argument("--name")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the order of samples; give each worker another")
     options = parser.parse_args()
     train, heldout = Digits(options.data, "train"), Digits(options.data, "t10k")
 
     torch.manual_seed(1)
     model = Classifier(train.images.shape[1])
-    order = torch.Generator().manual_seed(options.seed)
-    batches = torch.utils.data.DataLoader(train, batch_size=32, shuffle=True, generator=order)
+    batches = torch.utils.data.DataLoader(train, batch_size=32, shuffle=True)
     ps = lodestar.join(options.address, name=options.name)
     trainer = pytorch_lightning.Trainer(
         max_epochs=-1, callbacks=[lodestar.lightning.Callback(ps)], logger=False,

@@ -4,7 +4,7 @@
 
     ps_server --model=client --mode=local_sgd --local_steps=20 --rounds=50
 
-    python3 gpt2_trainer.py --data=FILE --out=FOLDER [--address=HOST:PORT] [--name=NAME] [--seed=N]
+    python3 gpt2_trainer.py --data=FILE --out=FOLDER [--address=HOST:PORT] [--name=NAME]
 """
 import argparse
 
@@ -22,7 +22,6 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--address", help="HOST:PORT of the server, or a join string")
     parser.add_argument("--name")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the order of samples; give each worker another")
     options = parser.parse_args()
 
     def batch_of(samples):
@@ -31,7 +30,7 @@ def main():
 
     arguments = transformers.TrainingArguments(
         output_dir=options.out, per_device_train_batch_size=8, learning_rate=1e-3, max_steps=10**6,
-        data_seed=options.seed, use_cpu=not torch.cuda.is_available(), save_strategy="no",
+        use_cpu=not torch.cuda.is_available(), save_strategy="no",
         logging_steps=20, report_to=[], remove_unused_columns=False)
     ps = lodestar.join(options.address, name=options.name)
     trainer = transformers.Trainer(

@@ -24,16 +24,19 @@ class GrantedBatches:
     """Of a map-style data set: the samples that were granted. A DataLoader's processes load what is
     expected to be granted next; what they guessed wrong is thrown away."""
 
-    def __init__(self, dataset: Any, expect: Expect, num_parts: NumParts, options: dict) -> None:
+    def __init__(self, dataset: Any, expect: Expect, num_parts: NumParts, options: dict,
+                 put: Callable[[Any], Any] = lambda batch: batch) -> None:
         """
         Args:
           num_parts: of a step of so many samples.
           options: of torch.utils.data.DataLoader.
+          put: returns a batch on its device.
         """
         import torch
 
         self._expect = expect
         self._num_parts = num_parts
+        self._put = put
         self._loader = torch.utils.data.DataLoader(dataset, batch_sampler=self._requests(),
                                                    **options)
         self._iterator: Optional[Iterator[Any]] = None
@@ -68,7 +71,7 @@ class GrantedBatches:
             self._num_wrong -= 1
         batch = next(self._iterator)
         self._asked.popleft()
-        return batch
+        return self._put(batch)
 
     def close(self) -> None:
         """Ends the DataLoader's processes: as garbage in a cycle they would be waited for in vain."""
@@ -92,10 +95,16 @@ class OwnBatches:
     """Of whatever gives batches: an iterable data set, a DataLoader, a generator. Which samples
     they have is the program's business."""
 
-    def __init__(self, batches: Iterable[Any], num_parts: NumParts) -> None:
+    def __init__(self, batches: Iterable[Any], num_parts: NumParts,
+                 prepare: Callable[[], int] = lambda: 0) -> None:
+        """
+        Args:
+          prepare: is called before the first batch, and returns how many are to be left out.
+        """
         self._batches = batches
         self._num_parts = num_parts
-        self._iterator = iter(batches)
+        self._prepare = prepare
+        self._iterator: Optional[Iterator[Any]] = None
 
     def begin(self, samples: Sequence[int]) -> List[int]:
         """A step with so many samples. Returns the sizes of its batches, as they are granted."""
@@ -103,6 +112,15 @@ class OwnBatches:
 
     def take(self) -> Any:
         """The next batch; of the next pass, if there are no more."""
+        if self._iterator is None:
+            num_left_out = self._prepare()
+            self._iterator = iter(self._batches)
+            for _ in range(num_left_out):
+                self._next()
+        return self._next()
+
+    def _next(self) -> Any:
+        assert self._iterator is not None
         for _ in range(2):
             try:
                 return next(self._iterator)

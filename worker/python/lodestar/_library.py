@@ -111,6 +111,7 @@ _FUNCTIONS = {
                             ctypes.POINTER(ctypes.c_double)]),
     "expect": (_INT, [_HANDLE, _INT, ctypes.POINTER(Step)]),
     "set_learning_rate": (_INT, [_HANDLE, _INT, ctypes.c_double]),
+    "set_weight": (_INT, [_HANDLE, _INT64]),
     "block_ready": (_INT, [_HANDLE, _INT]),
     "step_done": (_INT, [_HANDLE, ctypes.c_double, _INT64, _INT64]),
     "log": (_INT, [_HANDLE, _TEXT, ctypes.c_double]),

@@ -15,11 +15,14 @@ from lodestar.worker_api import Worker
 class ShardedSession(Session):
     """A rank's session: what a Session does, all ranks do together."""
 
-    def __init__(self, group: Any, make_worker: Callable[[], Worker]) -> None:
+    def __init__(self, group: Any, make_worker: Callable[[], Worker], *, name: Optional[str] = None,
+                 state_dir: Optional[str] = None) -> None:
         ranks = Ranks(group)
         self._sharded: ShardedWorker = (
             Leader(ranks, make_worker) if ranks.rank == 0 else Follower(ranks))
-        super().__init__(cast(Worker, self._sharded))  # it has the same methods
+        # It has the same methods.
+        super().__init__(cast(Worker, self._sharded),
+                         name=name and f"{name}.{ranks.rank}-of-{ranks.count}", state_dir=state_dir)
 
     def _make_tensors(self, model: Any, optimizer: Any) -> ShardedTensors:
         return ShardedTensors(self._worker, model, optimizer)

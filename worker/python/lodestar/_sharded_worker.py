@@ -16,7 +16,7 @@ from lodestar.worker_api import Evaluation, Place, Step, Worker
 # The settings of a job that are known by name.
 _SETTINGS = ("mode", "has_local_steps", "local_steps", "batch_size", "global_batch_size",
              "optimizer", "learning_rate", "lr_schedule", "momentum", "beta1", "beta2", "epsilon", "weight_decay",
-             "clip_norm", "rounds", "seed", "model", "layout_is_own")
+             "clip_norm", "rounds", "seed", "model", "layout_is_own", "rounds_done")
 
 
 class _Tensor(NamedTuple):
@@ -38,6 +38,7 @@ class _Told(NamedTuple):
     is_skipped: bool
     sums: Tuple[float, int, int]
     metrics: Dict[str, float]
+    weight: Optional[int]
     is_stopping: bool
     num_expected: int
 
@@ -82,11 +83,16 @@ class ShardedWorker:
         self._num_expected = 0  # how far ahead was asked
         self._metrics: Dict[str, float] = {}
         self._rates: Dict[int, float] = {}  # of the step at hand, by block
+        self._weight: Optional[int] = None  # of the step at hand
         self._blocks: Dict[str, int] = {}  # as the tensors were added
 
     def set(self, setting: str, value: object) -> None:
         """As propose()."""
-        self._preparations.append(("set", setting, value))
+        if not self._has_started:
+            self._preparations.append(("set", setting, value))
+            return
+        self.ranks.agree([("set", setting, value)])
+        self.ranks.lead(lambda: self._worker().set(setting, value))
 
     def propose(self, setting: str, value: object) -> None:
         """This, and what follows until start(), rank 0 does with start(), which has its errors."""
@@ -184,7 +190,7 @@ class ShardedWorker:
         self.weights_version, self.evaluation = given.weights_version, given.evaluation
         self._place = given.place
         self._step, self._expected = given.step, given.expected
-        self._metrics, self._rates = {}, {}
+        self._metrics, self._rates, self._weight = {}, {}, None
         self.has_step = given.step is not None
         self._is_over = given.step is None
         # Between local steps weights are the program's.
@@ -236,6 +242,10 @@ class ShardedWorker:
         """Sets the rate of a block. The job uses the rates that rank 0 sets."""
         self._rates[block] = rate
 
+    def set_weight(self, weight: int) -> None:
+        """Sets the weight of this rank's part of the step. The sum over the ranks counts."""
+        self._weight = weight
+
     def block_ready(self, block: int) -> None:
         """Shards leave together, with step_done()."""
 
@@ -261,7 +271,8 @@ class ShardedWorker:
 
     def _meet(self, is_skipped: bool, sums: Tuple[float, int, int]) -> List[_Told]:
         told: List[_Told] = self.ranks.meet(
-            _Told(is_skipped, sums, self._metrics, self._wants_stop, self._num_expected))
+            _Told(is_skipped, sums, self._metrics, self._weight, self._wants_stop,
+                  self._num_expected))
         if len({rank.is_skipped for rank in told}) > 1:
             raise LodestarError("INTERNAL",
                                 "some ranks of this worker skipped the step, but other ranks made "
@@ -395,6 +406,9 @@ class Leader(ShardedWorker):
             return
         for block, rate in self._rates.items():
             worker.set_learning_rate(rate, block)
+        weights = [rank.weight for rank in told if rank.weight is not None]
+        if weights:
+            worker.set_weight(sum(weights))
         for name in dict.fromkeys(name for rank in told for name in rank.metrics):
             values = [rank.metrics[name] for rank in told if name in rank.metrics]
             worker.log(name, sum(values) / len(values))

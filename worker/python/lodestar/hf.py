@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Iterator, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 from accelerate.state import GradientState
 from transformers import TrainerCallback
@@ -18,22 +18,33 @@ class Callback(TrainerCallback):
 
         Trainer(model, arguments, train_dataset=..., callbacks=[lodestar.hf.Callback(lodestar.join())])
 
-    The Trainer reads its own data in its own order. The servers know only the number of samples, so
-    give each worker different data, or a different data seed. The Trainer's learning rates are
-    used, unless ps_server was given a flag of the learning rate. The Trainer's schedule is
-    max_steps long. The Trainer stops when the job is done, so give it more steps than the job has
-    rounds. The model then has the weights of the job. Each worker needs one process of its own: do
-    not start one worker with several processes (torchrun).
+    The servers grant the samples of the Trainer's DataLoader, so that no two workers train on the
+    same one: give all workers the same data. The Trainer counts its epochs as without the callback,
+    by its own batches. If the batches that one step accumulates do not divide an epoch, the rest of
+    the last step's samples is left out. A DataLoader with a sampler of its own, as with
+    train_sampling_strategy="group_by_length", is refused, unless is_own. With is_own, or with an
+    iterable data set, the Trainer reads its own data in its own order, so give each worker different
+    data, or a different data seed.
+
+    The Trainer's learning rates are used, unless ps_server was given a flag of the learning rate.
+    The Trainer's schedule is max_steps long. The Trainer stops when the job is done, so give it more
+    steps than the job has rounds. The model then has the weights of the job. Each worker needs one
+    process of its own: do not start one worker with several processes (torchrun).
+
+    If the Trainer divides losses by the number of targets that are not masked, workers are weighed
+    by that number (log(weight=)).
 
     In sync and async the servers clip in place of the Trainer: max_grad_norm of the first worker is
     the job's norm, unless ps_server has --clip_norm. In other jobs the Trainer clips, with
     --optimizer=reduce the mean over the workers.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, *, is_own: bool = False) -> None:
+        self._session, self._is_own = session, is_own
         self._steps: Optional[Iterator[Step]] = None
+        self._end_data: Optional[Callable[[], None]] = None
         self._losses: List[Any] = []
+        self._num_items: Any = None  # predictions of the whole step, if the Trainer counts them
         self._hook: Any = None
         self._max_grad_norm: Optional[float] = None  # of the Trainer, while the servers clip
 
@@ -58,10 +69,11 @@ class Callback(TrainerCallback):
                              not hasattr(lr_scheduler, "patience") else [],
                              clip_norm=args.max_grad_norm)
         self._hook = model.register_forward_hook(self._take_loss, with_kwargs=True)
-        dataset = getattr(train_dataloader, "dataset", None)
-        self._steps = self._session.steps(
-            len(dataset) if hasattr(dataset, "__len__") else None,
-            batch_size=args.per_device_train_batch_size * args.gradient_accumulation_steps)
+        self._steps, self._end_data = self._session.trainer_steps(
+            train_dataloader, args.gradient_accumulation_steps, is_own=self._is_own)
+        if self._end_data is not None:
+            # The job knows where it is, whatever a checkpoint of the Trainer says.
+            args.ignore_data_skip = True
         if next(self._steps, None) is None:
             raise LodestarError("FAILED_PRECONDITION",
                                 "the job is already done, so there is nothing to train; start a "
@@ -81,17 +93,24 @@ class Callback(TrainerCallback):
         loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
         if model.training and loss is not None:
             # With the number of predictions of a whole step given, losses are parts of its mean.
-            is_part = arguments.get("num_items_in_batch") is not None
-            self._losses.append((loss.detach(), is_part))
+            self._num_items = arguments.get("num_items_in_batch")
+            self._losses.append(loss.detach())
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._log_losses()
 
     def _log_losses(self) -> None:
         if self._losses:
-            total = sum(loss for loss, _ in self._losses)
-            self._session.log(total if self._losses[0][1] else total / len(self._losses))
-        self._losses = []
+            total = sum(self._losses)
+            if self._num_items is None:
+                self._session.log(total / len(self._losses))
+            else:
+                # gpu_worker, which has the model of another job, gives no weights.
+                count = round(float(self._num_items))
+                is_weighed = self._session.job("layout_is_own") == "1"
+                self._session.log(total, weight=count if is_weighed else None,
+                                  num_predictions=count)
+        self._losses, self._num_items = [], None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         assert self._steps is not None
@@ -102,6 +121,8 @@ class Callback(TrainerCallback):
         self._hook.remove()
         if self._max_grad_norm is not None:
             args.max_grad_norm, self._max_grad_norm = self._max_grad_norm, None
+        if self._end_data is not None:
+            self._end_data()
         if not self._session.is_over:
             warnings.warn(f"the Trainer ended after {state.global_step} steps, before the job "
                           "ended; give it a larger max_steps")

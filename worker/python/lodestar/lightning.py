@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 try:
     from lightning.pytorch import LightningModule
@@ -22,10 +22,16 @@ class Callback(_LightningCallback):
 
         Trainer(callbacks=[lodestar.lightning.Callback(lodestar.join())], max_epochs=-1)
 
-    The Trainer reads its own data in its own order. The servers know only the number of samples, so
-    give each worker different data, or another order. The module's learning rates are used, unless
-    ps_server was given a flag of the learning rate. The Trainer stops when the job is done. Each
-    worker needs one process with one device, and automatic optimization.
+    The servers grant the samples of the Trainer's DataLoader, so that no two workers train on the
+    same one: give all workers the same data. The Trainer counts its epochs as without the callback,
+    by its own batches. If accumulate_grad_batches does not divide an epoch, the rest of the last
+    step's samples is left out. Several DataLoaders, and one with a sampler of its own, are refused,
+    unless is_own. With is_own, or with an iterable data set, the Trainer reads its own data in its
+    own order, so give each worker different data.
+
+    The module's learning rates are used, unless ps_server was given a flag of the learning rate. The
+    Trainer stops when the job is done. Each worker needs one process with one device, and automatic
+    optimization. If targets are masked, training_step() calls log(weight=) of the session.
 
     In sync and async the servers clip in place of the Trainer: gradient_clip_val of the first worker
     is the job's norm, unless ps_server has --clip_norm. In other jobs the Trainer clips, with
@@ -33,10 +39,11 @@ class Callback(_LightningCallback):
     configures its clipping.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, *, is_own: bool = False) -> None:
+        self._session, self._is_own = session, is_own
         self._steps: Optional[Iterator[Step]] = None
         self._clip_norm: Optional[float] = None  # of the Trainer, while the servers clip
+        self._end_data: Optional[Callable[[], None]] = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if trainer.world_size > 1:
@@ -59,9 +66,17 @@ class Callback(_LightningCallback):
                                          if config.interval == "step" and config.frequency == 1 and
                                          not config.reduce_on_plateau],
                              clip_norm=_clip_norm(trainer, pl_module))
-        of_batch = getattr(trainer.train_dataloader, "batch_size", None)
-        self._steps = self._session.steps(
-            batch_size=of_batch and of_batch * trainer.accumulate_grad_batches)
+        data = trainer.train_dataloader
+        if isinstance(data, (dict, list, tuple)) and not self._is_own:
+            raise LodestarError(
+                "INVALID_ARGUMENT",
+                f"Callback() cannot use {len(data)} DataLoaders, because the servers grant the "
+                "samples of one. Give the Trainer one DataLoader, or use Callback(..., is_own=True) "
+                "with different data for each worker")
+        self._steps, self._end_data = self._session.trainer_steps(
+            data, trainer.accumulate_grad_batches, is_own=self._is_own)
+        if self._end_data is not None:
+            iter(trainer.fit_loop._data_fetcher)  # the Trainer has begun to iterate already
         self._begin_step(trainer)
         if self._session.clips_at_servers:
             self._clip_norm, trainer.gradient_clip_val = trainer.gradient_clip_val, None
@@ -82,6 +97,8 @@ class Callback(_LightningCallback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self._clip_norm is not None:
             trainer.gradient_clip_val, self._clip_norm = self._clip_norm, None
+        if self._end_data is not None:
+            self._end_data()
         if not self._session.is_over:
             warnings.warn(f"the Trainer ended after {trainer.global_step} steps, before the job "
                           "ended; give it max_epochs=-1")

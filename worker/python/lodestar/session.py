@@ -17,9 +17,12 @@ from lodestar._join_strings import is_join_setting
 from lodestar._learning_rates import JobSchedulers, LearningRates
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import Settings, settings_of
+from lodestar._own_data import OwnData
+from lodestar._step_weights import StepWeights
 from lodestar.worker_api import Evaluation, Place, Step, Worker
 
 if TYPE_CHECKING:  # they need PyTorch, and Worker does not
+    from lodestar._data_loaders import Placement
     from lodestar._exchange import Exchange, HookedSteps
     from lodestar._trained_tensors import TrainedTensor, TrainedTensors
 
@@ -56,8 +59,8 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
         cluster of $LODESTAR_JOIN, else this machine.
       name: of this worker, unique in the job. None: one of host and process, or of its certificate;
         a session of this process that has none either leaves its job then.
-      state_dir: where keys and certificates are kept, and with a name what error feedback has. None:
-        as gpu_worker does.
+      state_dir: where keys and certificates are kept, and with a name what error feedback has, and
+        where loaders with state_dict() are. None: as gpu_worker does, and no such states.
       keep_residuals: in which jobs with error feedback: "local_steps" (as None), "always", "never".
       tls_cert, tls_key, tls_ca: files with a certificate of an authority of your own.
       insecure: allows plain text to other machines.
@@ -86,14 +89,14 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
                       connect_timeout=connect_timeout)
 
     if group is None:
-        session = Session(make_worker(), check_frozen=check_frozen)
+        session = Session(make_worker(), check_frozen=check_frozen, name=name, state_dir=state_dir)
         if name is None:
             _end_unnamed_sessions()
             _unnamed_sessions.add(session)
         return session
     from lodestar._sharded_session import ShardedSession
 
-    return ShardedSession(group, make_worker)
+    return ShardedSession(group, make_worker, name=name, state_dir=state_dir)
 
 
 def _end_unnamed_sessions() -> None:
@@ -107,13 +110,16 @@ def _end_unnamed_sessions() -> None:
 class Session:
     """One worker. Of one thread. As a context manager it leaves the job at the end."""
 
-    def __init__(self, worker: Worker, *, check_frozen: bool = False) -> None:
+    def __init__(self, worker: Worker, *, check_frozen: bool = False, name: Optional[str] = None,
+                 state_dir: Optional[str] = None) -> None:
         self._worker = worker
         self._check_frozen = check_frozen
+        self._own_data = OwnData(worker, name, state_dir)
         self._model: Any = None
         self._optimizer: Any = None
         self._exchange: Optional[Exchange] = None  # once the job is known
         self._data: Any = None  # once it has started
+        self._is_shuffled = True
         self._source: Any = None  # of batches, and what it was made for
         self._source_of: Any = None
         self._batch_size: Optional[int] = None
@@ -143,6 +149,7 @@ class Session:
         # Metrics, and losses, that were told after their step was handed over.
         self._late: List[Tuple[str, float]] = []
         self._late_loss: Tuple[float, int, int] = (0.0, 0, 0)
+        self._weights = StepWeights(worker, self._warn_once)
 
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
                keep_weights: bool = False, schedulers: Sequence[Any] = (),
@@ -253,8 +260,9 @@ class Session:
 
         A torch.utils.data.DataLoader over such a data set is taken apart: the servers grant its
         samples, and batch_size, collate_fn, num_workers, pin_memory, worker_init_fn, generator,
-        prefetch_factor and persistent_workers are the DataLoader's. It has to shuffle (shuffle=True)
-        without replacement. Samplers and batch samplers of other kinds are refused, unless is_own.
+        prefetch_factor and persistent_workers are the DataLoader's, and so is the device of one that
+        accelerate has prepared. With shuffle=False each pass has the samples in order, in all
+        programs. Samplers and batch samplers of other kinds are refused, unless is_own.
         All batches are whole, whatever drop_last is. One loop is one pass: it ends before the first
         step of this worker that begins with a sample of the next pass, or with the job. `epoch` says
         which pass comes: `for epoch in range(ps.epoch, epochs)`. What is returned has len(), at the
@@ -298,6 +306,7 @@ class Session:
                                 f"{', '.join(wrong)} cannot be given, because the servers choose "
                                 "the samples and their order; leave it out")
         is_pass = not is_own and _is_granted_loader(dataset)
+        is_shuffled, placement = True, None
         of_data = None if _is_map_style(dataset) else getattr(dataset, "batch_size", None)
         if is_pass:
             from lodestar._data_loaders import take_apart
@@ -306,7 +315,7 @@ class Session:
                 raise LodestarError("INVALID_ARGUMENT",
                                     f"{', '.join(options)} cannot be given here, because the "
                                     "DataLoader already has its options; leave it out")
-            dataset, of_data, options = take_apart(dataset)
+            dataset, of_data, options, is_shuffled, placement = take_apart(dataset)
         if batch_size is not None and of_data is not None and batch_size != of_data:
             raise LodestarError("INVALID_ARGUMENT",
                                 f"batch_size={batch_size} is given, but the batches of the data "
@@ -315,8 +324,9 @@ class Session:
         self._start(dataset, None if batch_size is None else batch_size * accumulate,
                     heldout=heldout, evaluate=evaluate, collate_fn=options.get("collate_fn"),
                     fingerprint=fingerprint, is_own=is_own,
-                    predictions_per_sample=predictions_per_sample)
-        made_for = (batch_size, accumulate, options)
+                    predictions_per_sample=predictions_per_sample, is_shuffled=is_shuffled)
+        self._own_data.accumulate = accumulate
+        made_for = (batch_size, accumulate, options, placement)
         if self._source is None or self._source_of != made_for:
             self._source = self._make_source(dataset, *made_for)
             self._source_of = made_for
@@ -354,7 +364,9 @@ class Session:
     def steps(self, num_samples: Optional[int] = None, *,
               batch_size: Optional[int] = None) -> Iterator[Step]:
         """The steps that this worker is to make, for programs whose loop brings batches of its own:
-        one optimizer.step() each, with which gradients leave.
+        one optimizer.step() each, with which gradients leave. Nothing here makes the batches of two
+        workers differ: choose them by `index` and `count`, such as files[ps.index::ps.count], and
+        draw by another seed, such as seed + ps.index. After a restart skip `batches_done`.
 
         Args:
           num_samples: of this worker's data; None: endless.
@@ -364,10 +376,37 @@ class Session:
           LodestarError: as loader().
         """
         self._start(_Counted(num_samples or _ENDLESS), batch_size, is_own=True)
+        self._own_data.is_used = True
         return self._steps()
 
+    def trainer_steps(self, loader: Any, accumulate: int, *,
+                      is_own: bool = False
+                      ) -> Tuple[Iterator[Step], Optional[Callable[[], None]]]:
+        """The steps of a Trainer with this DataLoader, for Callback. From now on its batches have the
+        samples that the servers grant, `accumulate` batches for each step, until what comes second
+        is called. None: the Trainer reads its own data.
+
+        Raises:
+          LodestarError: as loader().
+        """
+        if is_own or not _is_granted_loader(loader):
+            dataset, batches = (getattr(loader, part, None) for part in ("dataset", "batch_sampler"))
+            num_samples = len(dataset) if hasattr(dataset, "__len__") else None
+            of_batch = getattr(loader, "batch_size", None) or getattr(batches, "batch_size", None)
+            steps = self.steps(num_samples, batch_size=of_batch and of_batch * accumulate)
+            return steps, None
+        from lodestar._data_loaders import take_apart
+        from lodestar._trainer_batches import TrainerBatches
+
+        dataset, batch_size, options, is_shuffled, placement = take_apart(loader, "Callback")
+        self._start(dataset, batch_size * accumulate, is_shuffled=is_shuffled)
+        # A Trainer takes as many batches for a step, whatever the servers grant.
+        self._source = self._make_source(dataset, None, accumulate, options, placement)
+        batches = TrainerBatches(loader, self._source, lambda: self._step, self._fail)
+        return self._steps(), batches.end
+
     def _make_source(self, dataset: Any, batch_size: Optional[int], accumulate: int,
-                     options: dict) -> Any:
+                     options: dict, placement: Optional[Placement]) -> Any:
         import torch
 
         def num_parts(num_samples: int) -> int:
@@ -376,19 +415,21 @@ class Session:
 
         if isinstance(dataset, torch.utils.data.IterableDataset):
             dataset = torch.utils.data.DataLoader(dataset, batch_size=batch_size or 1, **options)
-            return OwnBatches(dataset, num_parts)
+            return OwnBatches(dataset, num_parts, self._own_data.follow(dataset))
         if _is_map_style(dataset):
-            return GrantedBatches(dataset, self._expected_samples, num_parts, options)
+            return GrantedBatches(dataset, self._expected_samples, num_parts, options,
+                                  *([] if placement is None else [placement.put]))
         if options:
             raise LodestarError("INVALID_ARGUMENT",
                                 f"{', '.join(options)} cannot be given, because an iterable makes "
                                 "its batches itself; leave it out")
-        return OwnBatches(dataset, lambda _: accumulate)
+        return OwnBatches(dataset, lambda _: accumulate, self._own_data.follow(dataset))
 
     def _start(self, dataset: Any, batch_size: Optional[int], *, heldout: Any = None,
                evaluate: Optional[Evaluate] = None,
                collate_fn: Optional[Callable[[List[Any]], Any]] = None, fingerprint: str = "",
-               is_own: bool = False, predictions_per_sample: int = 1) -> None:
+               is_own: bool = False, predictions_per_sample: int = 1,
+               is_shuffled: bool = True) -> None:
         if self._model is None:
             raise LodestarError("FAILED_PRECONDITION",
                                 "this session has no model yet; call attach() before loader()")
@@ -400,10 +441,10 @@ class Session:
             raise LodestarError("FAILED_PRECONDITION",
                                 "this session has left the job; call join() again")
         if self._data is not None:
-            if not _is_same(self._data, dataset):
+            if not _is_same(self._data, dataset) or self._is_shuffled != is_shuffled:
                 raise LodestarError("FAILED_PRECONDITION",
-                                    "this session already trains on another data set; for this "
-                                    "one, call join() again")
+                                    "this session already trains on another data set, or in another "
+                                    "order; for this one, call join() again")
             return
         if heldout is not None and collate_fn is None:
             from torch.utils.data import default_collate
@@ -411,6 +452,9 @@ class Session:
         self._heldout, self._evaluate = heldout, evaluate
         self._collate = collate_fn or list
         is_map_style = _is_map_style(dataset)
+        self._is_shuffled = is_shuffled
+        if not is_shuffled:
+            self._worker.set("data_order", "sequential")
         self._worker.set_data(
             len(dataset) if is_map_style or isinstance(dataset, _Counted) else _ENDLESS,
             0 if heldout is None else len(heldout), predictions_per_sample, fingerprint,
@@ -481,6 +525,7 @@ class Session:
                 return  # the next loop begins with this step
             epoch = step.epoch
             sizes = source.begin(step.samples)
+            self._own_data.num_batches = len(sizes)
             for part, size in enumerate(sizes):
                 try:
                     batch = source.take()
@@ -491,6 +536,7 @@ class Session:
                 self._is_last_batch = part + 1 == len(sizes)
                 self._exchange.begin(self._is_last_batch)
                 self._batch_samples = size
+                self._weights.look_at(batch)
                 yield batch
 
     def _granted_samples(self) -> Iterator[List[int]]:
@@ -513,6 +559,7 @@ class Session:
             assert self._exchange is not None
             self._exchange.begin_again()
             self._loss = (0.0, 0, 0)
+            self._weights.begin_step()
             yield self._step
         while True:
             try:
@@ -528,6 +575,7 @@ class Session:
                 self._close_source()
                 return
             self._step, self._epoch = step, step.epoch
+            self._own_data.begin_step(step)
             self._is_made = self._is_handed_over = False
             self._has_gradients = self._is_skipped = False
             self._batch_samples, self._loss = len(step.samples), self._late_loss
@@ -535,6 +583,7 @@ class Session:
             late, self._late = self._late, []
             for name, value in late:
                 self._log_metric(name, value)
+            self._weights.begin_step()
             # How often backward is called is not known without batches.
             self._is_last_batch = True
             assert self._exchange is not None
@@ -654,9 +703,11 @@ class Session:
         if self._is_skipped:
             self._exchange.skip()
         else:
+            self._weights.check_step()
             self._exchange.hand_over()
             self._worker.step_done(*self._loss)
         self._is_handed_over = True
+        self._own_data.end_step()
 
     def _end_step(self) -> None:
         """The step that was made, or has been left out, is over."""
@@ -774,8 +825,8 @@ class Session:
         batch times this, summed over the batches of a step, is the mean loss of the step."""
         return 0.0 if self._step is None else self._batch_samples / len(self._step.samples)
 
-    def log(self, values: Union[Mapping, Any] = None, *, num_correct: int = 0,
-            num_predictions: Optional[int] = None) -> None:
+    def log(self, values: Union[Mapping, Any] = None, *, weight: Optional[int] = None,
+            num_correct: int = 0, num_predictions: Optional[int] = None) -> None:
         """Tells the cluster how the batch at hand went: for its status and its curves, and to notice
         a run that diverges. Before optimizer.step(); with several batches a step, after each. What
         is told after the gradients of the step were exchanged, as backward() does with
@@ -787,13 +838,20 @@ class Session:
             metrics of the program's own. In their names each character that is no letter, digit
             or one of "._-/" becomes "_": "acc@1" is told as "acc_1". A round has 32 metrics at
             most, and others are left out. Either brings one warning.
+          weight: over how many targets the loss is a mean, where that is not the same for each
+            sample, as with masked or padded targets. In sync and local_sgd the mean over the workers
+            counts the batch so often, and not once for each sample. Those of a step's batches add
+            up. The gradient that leaves has to be the mean over all targets of the step. Before
+            backward(), unless attach(overlap=False) or local_sgd; in each step, by all workers.
           num_correct: how many predictions were right.
-          num_predictions: over how many the loss is a mean. None: one for each sample.
+          num_predictions: over how many the loss is a mean. None: `weight`, or one for each sample.
         """
         if self._step is None:
             raise LodestarError("FAILED_PRECONDITION",
                                 "log() was called without an open batch. Call it between a batch "
                                 "and its optimizer.step()")
+        if weight is not None:
+            self._weights.add(int(weight), is_late=self._is_handed_over)
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
@@ -803,10 +861,13 @@ class Session:
                 self._log_metric(str(name), _number(value))
         if loss is None:
             return
-        count = self._batch_samples if num_predictions is None else num_predictions
+        if num_predictions is None:
+            num_predictions = self._batch_samples if weight is None else int(weight)
+        if num_predictions == 0:
+            return  # the mean over no targets is NaN
         so_far = self._late_loss if self._is_handed_over else self._loss
-        sums = (so_far[0] + _number(loss) * count, so_far[1] + int(num_correct),
-                so_far[2] + count)
+        sums = (so_far[0] + _number(loss) * num_predictions, so_far[1] + int(num_correct),
+                so_far[2] + num_predictions)
         if self._is_handed_over:
             self._late_loss = sums
         else:
@@ -899,13 +960,26 @@ class Session:
         becomes it; two may be it for a moment."""
         return self._place().is_first
 
+    @property
+    def batches_done(self) -> int:
+        """How many batches this worker has taken in the job, in earlier lives under its name, too:
+        those of steps that are over. So a program skips them in data of its own that begin again:
+        `itertools.islice(batches, ps.batches_done, None)`. The servers count them by join(name=); a
+        worker without a name begins at 0. Before loader(), which says accumulate=, it counts steps.
+        Connects as `index` does."""
+        self._connect()
+        return self._own_data.batches_done
+
     def _place(self) -> Place:
+        self._connect()
+        return self._worker.place
+
+    def _connect(self) -> None:
         if self._exchange is None and not self._has_left:
             if self._model is None:
                 raise LodestarError("FAILED_PRECONDITION",
                                     "this session has no model yet; call attach() first")
             self._enter_job()
-        return self._worker.place
 
     @property
     def evaluation(self) -> Optional[Evaluation]:
@@ -963,6 +1037,7 @@ class Session:
         self._close_source()
         if self._is_made:
             self._hand_over()
+        self._own_data.close()
         self._step = None
         if self._optimizer is not None:
             for hook in self._hooks:

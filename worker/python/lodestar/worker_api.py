@@ -109,8 +109,9 @@ class Worker:
 
     Settings are called as the flags of gpu_worker: coordinator, name, join, state_dir,
     keep_residuals, tls_cert, tls_key, tls_ca, insecure, shared_memory, leave_timeout,
-    connect_timeout, threads; device, a name for people; and frozen_hash, a text that must be equal
-    for all workers that tell one, of the weights that they have beside and do not train.
+    connect_timeout, threads; device, a name for people; frozen_hash, a text that must be equal
+    for all workers that tell one, of the weights that they have beside and do not train; and
+    data_order, "shuffled" or "sequential", which all programs with the same data have alike.
     None: not set. Every method raises LodestarError with what was refused and why.
     """
 
@@ -131,7 +132,7 @@ class Worker:
         self._library.check(code)
 
     def set(self, setting: str, value: object) -> None:
-        """One of the settings of the constructor. Before start()."""
+        """One of the settings of the constructor. Before start(); data_order: before set_data()."""
         self._check(self._library.set(self._handle, setting.encode(), str(value).encode()))
 
     def propose(self, setting: str, value: object) -> None:
@@ -230,7 +231,8 @@ class Worker:
     def job(self, setting: str) -> str:
         """A setting of the job as text: mode, model, layout_is_own, has_local_steps ("0", "1"),
         local_steps, batch_size, global_batch_size, optimizer, learning_rate, lr_schedule, momentum,
-        beta1, beta2, epsilon, weight_decay, clip_norm, rounds or seed. Blocks until the worker has registered."""
+        beta1, beta2, epsilon, weight_decay, clip_norm, rounds or seed; or rounds_done, how many rounds
+        a worker of this name had contributed to before. Blocks until the worker has registered."""
         self._wait(for_job=True)
         value = self._library.job(self._handle, setting.encode())
         if value is None:
@@ -296,6 +298,13 @@ class Worker:
         job("lr_schedule") is "program", servers make the step with it. A worker with another rate
         than others in the round is refused."""
         self._check(self._library.set_learning_rate(self._handle, block, rate))
+
+    def set_weight(self, weight: int) -> None:
+        """Sets the weight of the step of training at hand in the mean over the workers, in place of
+        its number of samples, before the first block_ready() of it. Weights of local steps add up.
+        All workers set one in each step, or none does. It has no effect in async, and where
+        contributions are deferred, as with --overlap_steps."""
+        self._check(self._library.set_weight(self._handle, weight))
 
     def block_ready(self, block: int) -> None:
         """The gradient of a block is there: it may leave while the others are computed."""

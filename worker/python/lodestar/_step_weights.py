@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weight of a step in the mean over the workers, where it is not the number of samples."""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterator, Optional
+
+from lodestar._library import LodestarError
+from lodestar.worker_api import Worker
+
+# Targets that have this value are left out by losses of PyTorch (ignore_index).
+_IGNORED = -100
+
+
+class StepWeights:
+    """What a program says with log(weight=), and whether it should."""
+
+    def __init__(self, worker: Worker, warn_once: Callable[[str, str], None]) -> None:
+        self._worker = worker
+        self._warn_once = warn_once
+        self._of_step: Optional[int] = None
+        self._are_given: Optional[bool] = None  # in the steps so far
+        self._is_uneven = False  # a batch of the step has uneven numbers of targets
+
+    def begin_step(self) -> None:
+        self._of_step, self._is_uneven = None, False
+
+    def look_at(self, batch: Any) -> None:
+        """Looks whether the samples of a batch have different numbers of targets."""
+        if not self._are_given and not self._is_uneven:
+            self._is_uneven = any(_has_uneven_targets(tensor) for tensor in _tensors_in(batch))
+
+    def add(self, weight: int, is_late: bool = False) -> None:
+        """Adds the weight of a batch to that of the step at hand. `is_late` says that the step was
+        handed over.
+
+        Raises:
+          LodestarError: INVALID_ARGUMENT for a negative weight; FAILED_PRECONDITION if gradients of
+            the step may have been sent.
+        """
+        if weight < 0:
+            raise LodestarError("INVALID_ARGUMENT",
+                                f"weight={weight} is out of range; it must be at least 0")
+        total = (self._of_step or 0) + weight
+        if not is_late:
+            try:
+                self._worker.set_weight(total)
+            except LodestarError as error:
+                if error.code != "FAILED_PRECONDITION":
+                    raise
+                is_late = True
+        if is_late:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"log(weight={weight}) was called after gradients of the step may have been sent. "
+                "Call it before the last backward() of the step, or use attach(..., "
+                "overlap=False)")
+        self._of_step = total
+
+    def check_step(self) -> None:
+        """Comes with the end of a step that was made.
+
+        Raises:
+          LodestarError: FAILED_PRECONDITION if it has a weight and earlier ones had none, or the
+            other way round.
+        """
+        is_given = self._of_step is not None
+        if self._are_given is None:
+            self._are_given = is_given
+        if self._are_given != is_given:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"this step has {'a' if is_given else 'no'} weight, and the steps before it have "
+                f"{'none' if is_given else 'one'}: call log(..., weight=) in each step, or in none")
+        if self._is_uneven and not is_given and self._counts_samples():
+            self._warn_once(
+                "uneven", f"samples of a batch have different numbers of targets that are not "
+                          f"{_IGNORED}, but the mean over the workers counts samples. Call "
+                          "log(loss, weight=number of targets) before backward(), so that it "
+                          "counts targets")
+
+    def _counts_samples(self) -> bool:
+        """Returns whether the contributions of several workers are weighed by their samples."""
+        try:
+            return self._worker.place.count > 1 and self._worker.job("mode") != "async"
+        except LodestarError:
+            return False
+
+
+def _tensors_in(batch: Any) -> Iterator[Any]:
+    if hasattr(batch, "values") and callable(batch.values) and not hasattr(batch, "is_sparse"):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        for part in batch:
+            yield from _tensors_in(part)
+    elif hasattr(batch, "is_sparse"):
+        yield batch
+
+
+def _has_uneven_targets(tensor: Any) -> bool:
+    """Returns whether rows of a tensor of targets, on the CPU, have different numbers of them."""
+    is_number = tensor.is_floating_point() or tensor.is_complex()
+    if is_number or not tensor.dtype.is_signed or tensor.dim() == 0 or tensor.is_sparse \
+            or tensor.device.type != "cpu":
+        return False
+    if tensor.numel() == 0:
+        return False
+    is_target = tensor.ne(_IGNORED)
+    if bool(is_target.all()):
+        return False
+    counts = is_target.reshape(len(tensor), -1).sum(1)
+    return bool(counts.ne(counts[0]).any())
