@@ -26,7 +26,7 @@ int StartPatiently(const StartEffects& effects) {
     effects.pause(kPause);
     error = effects.start();
   }
-  if (error == 0 && was_told) effects.tell(StartNews::kStarted);
+  if (was_told && !MayPass(error)) effects.tell(StartNews::kNotRefused);
   return error;
 }
 

@@ -10,7 +10,7 @@
 
 namespace lodestar::process {
 
-enum class StartNews { kRefused, kStarted };
+enum class StartNews { kRefused, kNotRefused };
 
 // The functions that StartPatiently() calls. If `start` calls pthread_create(), none of them may
 // allocate memory, because there may be none left.
@@ -29,7 +29,7 @@ inline constexpr absl::Duration kStartPatience = absl::Minutes(1);
 
 // Calls `start` again while it returns EAGAIN or ENOMEM, for at most kStartPatience. Returns the
 // last result of `start`. If `start` is still refused after kUntoldRefusal, calls tell(kRefused)
-// once. If it then returns 0, calls tell(kStarted).
+// once. If it then returns 0 or another error, calls tell(kNotRefused).
 int StartPatiently(const StartEffects& effects);
 
 }  // namespace lodestar::process

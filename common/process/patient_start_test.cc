@@ -13,10 +13,11 @@ namespace {
 // A system that refuses threads until a given time.
 class PatientStartTest : public ::testing::Test {
  protected:
-  int Start(absl::Duration refusal, int error = EAGAIN) {
+  // Starts a thread. The system returns `error` for the time `refusal`, and then `last`.
+  int Start(absl::Duration refusal, int error = EAGAIN, int last = 0) {
     const absl::Time end = now_ + refusal;
     return StartPatiently({
-        .start = [&] { return now_ < end ? error : 0; },
+        .start = [&] { return now_ < end ? error : last; },
         .now = [&] { return now_; },
         .pause = [&](absl::Duration pause) { now_ += pause; },
         .tell = [&](StartNews news) { told_.push_back(news); },
@@ -43,7 +44,7 @@ TEST_F(PatientStartTest, LongRefusalAndItsEndAreToldOnce) {
   for (const int error : {EAGAIN, ENOMEM}) {
     told_.clear();
     EXPECT_EQ(Start(kStartPatience - absl::Seconds(1), error), 0);
-    EXPECT_EQ(told_, std::vector({StartNews::kRefused, StartNews::kStarted}));
+    EXPECT_EQ(told_, std::vector({StartNews::kRefused, StartNews::kNotRefused}));
   }
 }
 
@@ -52,6 +53,11 @@ TEST_F(PatientStartTest, RefusalThatDoesNotEndIsReturned) {
   EXPECT_GE(now_ - begin_, kStartPatience);
   EXPECT_LT(now_ - begin_, kStartPatience + absl::Seconds(1));
   EXPECT_EQ(told_, std::vector({StartNews::kRefused}));
+}
+
+TEST_F(PatientStartTest, OtherErrorEndsARefusalThatWasTold) {
+  EXPECT_EQ(Start(2 * kUntoldRefusal, EAGAIN, EINVAL), EINVAL);
+  EXPECT_EQ(told_, std::vector({StartNews::kRefused, StartNews::kNotRefused}));
 }
 
 TEST_F(PatientStartTest, OtherErrorIsReturnedAtOnce) {

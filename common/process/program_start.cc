@@ -63,7 +63,7 @@ void Tell(StartNews news) {
           "the number of threads is at its limit (ulimit -u, TasksMax=, pids.max); raise the "
           "limit");
       return;
-    case StartNews::kStarted:
+    case StartNews::kNotRefused:
       if (told_waits.fetch_sub(1) == 1) WriteLine("info", "threads can be started again");
       return;
   }

@@ -149,7 +149,7 @@ absl::Status RunShellCommand(const ShellCommand& command, const ShellCommandDeps
       .pause = [&](absl::Duration pause) { deps.clock->Sleep(pause); },
       .tell =
           [](StartNews news) {
-            if (news == StartNews::kStarted) return;
+            if (news == StartNews::kNotRefused) return;
             logging::LogWarn(
                 "cannot start /bin/sh, tries again for a minute: the number of processes is at its "
                 "limit (ulimit -u, TasksMax=, pids.max); raise the limit");
