@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/logging/log_tail.h"
+#include "common/logging/logging.h"
 #include "common/runtime/executor.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_clock.h"
@@ -158,6 +160,33 @@ TEST_F(JournalTest, SegmentsThatNobodyNeedsAreRemoved) {
   EXPECT_FALSE(disk_.Exists(JournalSegmentPath(kFolder, 1)));
   ASSERT_OK(Read().status());
   EXPECT_THAT(read_, ElementsAre("record 3", "record 4"));
+}
+
+TEST_F(JournalTest, SegmentThatCannotBeRemovedIsLoggedOnceAndRemovedLater) {
+  Open();
+  Append();
+  Append(/*begins_segment=*/true);
+  const std::string path = JournalSegmentPath(kFolder, 1);
+  disk_.SetFaultHook([&path](FileOperation operation, const std::string& changed) {
+    return operation == FileOperation::kRemove && changed == path
+               ? absl::PermissionDeniedError(absl::StrCat("cannot remove ", changed))
+               : absl::OkStatus();
+  });
+  logging::LogTail log;
+  logging::KeepLog(&log);
+  for (int i = 0; i < 3; ++i) {
+    writer_->RemoveBefore(2);
+    executor_.RunAll();
+  }
+  logging::KeepLog(nullptr);
+  const std::vector<logging::LogLineRecord> lines = log.Read({}).lines;
+  ASSERT_EQ(lines.size(), 1);
+  EXPECT_THAT(lines[0].text, HasSubstr(path));
+  EXPECT_THAT(troubles_, IsEmpty());
+  disk_.SetFaultHook(nullptr);
+  writer_->RemoveBefore(2);
+  executor_.RunAll();
+  EXPECT_FALSE(disk_.Exists(path));
 }
 
 // After a crash, the file may end at any byte that was not synced.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/logging/logging.h"
 #include "common/runtime/status_macros.h"
 #include "server/durability/journal/journal_record.h"
 
@@ -345,7 +346,16 @@ void JournalWriter::Retire(const Retired& retired) {
     } else {
       return;
     }
-    if (!status.ok()) return;
+    if (!status.ok()) {
+      if (std::exchange(kept_segment_, number) != number) {
+        logging::LogWarn(
+            "the journal {} grows, because a file that it does not need any more cannot be "
+            "removed: "
+            "{}",
+            config_.folder, status.message());
+      }
+      return;
+    }
     held_.erase(number);
     segments_.erase(segments_.begin());
   }

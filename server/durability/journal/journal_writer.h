@@ -182,6 +182,8 @@ class JournalWriter {
   // Numbers of the segments that the last Write() created.
   std::vector<uint64_t> made_;
   bool has_set_aside_ = false;
+  // Number of the segment that is not needed, but could not be removed. The log has this failure.
+  uint64_t kept_segment_ = 0;
   std::atomic<uint64_t> durable_;  // written by Work() only
 };
 
