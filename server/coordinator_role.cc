@@ -137,10 +137,9 @@ void CoordinatorRole::MakeCheckpointCommand() {
   host::CheckpointCommand::Deps deps;
   deps.clock = deps_.clock;
   deps.executor = command_thread_.get();
-  deps.run = [command, clock = deps_.clock, disk = deps_.disk](
-                 const std::string& folder, const std::function<bool()>& must_end) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<std::string> set_aside,
-                     checkpoints::NamesSetAsideAfter(*disk, folder));
+  deps.run = [command, clock = deps_.clock](const std::string& folder,
+                                            const std::vector<std::string>& set_aside,
+                                            const std::function<bool()>& must_end) -> absl::Status {
     process::ShellCommandDeps shell;
     shell.clock = clock;
     shell.must_end = must_end;
@@ -914,14 +913,15 @@ void CoordinatorRole::TellCommandOfSetAside(const shards::WeightsSource& source)
   if (root != durability.checkpoint_dir && root != durability.fallback_dir) return;
   const absl::StatusOr<std::vector<std::string>> names =
       checkpoints::NamesSetAsideAfter(*deps_.disk, checkpoint->directory);
-  if (names.ok() && !names->empty()) checkpoint_command_->Add(checkpoint->directory);
+  if (names.ok() && !names->empty()) checkpoint_command_->Add(checkpoint->directory, names);
 }
 
 void CoordinatorRole::OnCheckpointPublished(
     const std::string& directory,
     const absl::StatusOr<checkpoints::PublishedCheckpoint>& published) {
   if (published.ok() && checkpoint_command_ != nullptr) {
-    checkpoint_command_->Add(published->path);
+    checkpoint_command_->Add(published->path,
+                             checkpoints::NamesSetAsideAfter(*deps_.disk, published->path));
   }
   strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnCheckpointPublished(directory, published, now);

@@ -16,7 +16,8 @@ constexpr absl::Duration kLongRun = absl::Minutes(1);
 
 }  // namespace
 
-void CheckpointCommand::Add(std::string folder) {
+void CheckpointCommand::Add(std::string folder,
+                            absl::StatusOr<std::vector<std::string>> set_aside) {
   absl::Status late;
   {
     absl::MutexLock lock(&mutex_);
@@ -31,10 +32,13 @@ void CheckpointCommand::Add(std::string folder) {
     }
   }
   if (!late.ok()) deps_.on_outcome(late);
-  deps_.executor->Schedule([this, folder = std::move(folder)] { Run(folder); });
+  deps_.executor->Schedule([this, folder = std::move(folder), set_aside = std::move(set_aside)] {
+    Run(folder, set_aside);
+  });
 }
 
-void CheckpointCommand::Run(const std::string& folder) {
+void CheckpointCommand::Run(const std::string& folder,
+                            const absl::StatusOr<std::vector<std::string>>& set_aside) {
   {
     absl::MutexLock lock(&mutex_);
     if (must_end_) {
@@ -45,8 +49,10 @@ void CheckpointCommand::Run(const std::string& folder) {
     running_since_ = deps_.clock->Now();
   }
   absl::Status status;
-  if (deps_.exists(folder)) {
-    status = deps_.run(folder, [this] {
+  if (!set_aside.ok()) {
+    status = set_aside.status();
+  } else if (deps_.exists(folder)) {
+    status = deps_.run(folder, *set_aside, [this] {
       absl::MutexLock lock(&mutex_);
       return must_end_;
     });

@@ -7,9 +7,11 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/runtime/clock.h"
@@ -24,8 +26,10 @@ class CheckpointCommand {
   struct Deps {
     Clock* clock = &Clock::Real();
     Executor* executor = nullptr;  // one thread for nothing else; not owned
-    // Runs the command for `folder`. Blocks until the command is done or `must_end` returns true.
-    std::function<absl::Status(const std::string& folder, const std::function<bool()>& must_end)>
+    // Runs the command for `folder`. `set_aside` is that of Add(). Blocks until the command is done
+    // or `must_end` returns true.
+    std::function<absl::Status(const std::string& folder, const std::vector<std::string>& set_aside,
+                               const std::function<bool()>& must_end)>
         run;
     std::function<bool(const std::string& folder)> exists;
     // Called with a sentence about what went wrong, such as a command that failed or takes too
@@ -35,8 +39,10 @@ class CheckpointCommand {
 
   explicit CheckpointCommand(Deps deps) : deps_(std::move(deps)) {}
 
-  // Queues a run of the command for the checkpoint in `folder`.
-  void Add(std::string folder) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Queues a run of the command for the checkpoint in `folder`. `set_aside` has the names that
+  // NamesSetAsideAfter() has returned for it. If it is an error, that is the outcome of the run.
+  void Add(std::string folder, absl::StatusOr<std::vector<std::string>> set_aside)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks until all queued commands are done, `patience` is over or `is_interrupted` returns true.
   // In the last two cases, ends the running command and drops the queued ones. Errors:
@@ -49,7 +55,8 @@ class CheckpointCommand {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  void Run(const std::string& folder) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Run(const std::string& folder, const absl::StatusOr<std::vector<std::string>>& set_aside)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Deps deps_;
   absl::Mutex mutex_;

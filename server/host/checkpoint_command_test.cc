@@ -30,8 +30,10 @@ class CheckpointCommandTest : public testing::Test {
     CheckpointCommand::Deps deps;
     deps.clock = &clock_;
     deps.executor = &executor_;
-    deps.run = [this](const std::string& folder, const std::function<bool()>& must_end) {
+    deps.run = [this](const std::string& folder, const std::vector<std::string>& set_aside,
+                      const std::function<bool()>& must_end) {
       runs_.push_back(folder);
+      set_aside_ = set_aside;
       during_run_();
       return must_end() ? absl::CancelledError("was ended") : std::exchange(result_, {});
     };
@@ -39,6 +41,7 @@ class CheckpointCommandTest : public testing::Test {
     deps.on_outcome = [this](const absl::Status& outcome) { outcomes_.push_back(outcome); };
     return deps;
   }
+  void Add(const std::string& folder) { command_.Add(folder, std::vector<std::string>()); }
 
   SimulatedClock clock_{SimulatedClock::OnSleep::kAdvance};
   QueueExecutor executor_;
@@ -46,13 +49,14 @@ class CheckpointCommandTest : public testing::Test {
   std::function<void()> during_run_ = [] {};
   std::set<std::string> removed_;
   std::vector<std::string> runs_;
+  std::vector<std::string> set_aside_;  // the names of the last run
   std::vector<absl::Status> outcomes_;
   CheckpointCommand command_;
 };
 
 TEST_F(CheckpointCommandTest, RunsWithEachCheckpointInOrderOnTheExecutor) {
-  command_.Add("a");
-  command_.Add("b");
+  Add("a");
+  Add("b");
   EXPECT_THAT(runs_, IsEmpty());
   executor_.RunAll();
   EXPECT_THAT(runs_, ElementsAre("a", "b"));
@@ -60,22 +64,35 @@ TEST_F(CheckpointCommandTest, RunsWithEachCheckpointInOrderOnTheExecutor) {
   EXPECT_OK(command_.Finish(absl::ZeroDuration(), [] { return false; }));
 }
 
+TEST_F(CheckpointCommandTest, GetsTheNamesThatWereSetAside) {
+  command_.Add("a", std::vector<std::string>{"c", "b"});
+  executor_.RunAll();
+  EXPECT_THAT(set_aside_, ElementsAre("c", "b"));
+}
+
+TEST_F(CheckpointCommandTest, DoesNotRunIfTheNamesAreNotKnown) {
+  command_.Add("a", absl::PermissionDeniedError("cannot list directory"));
+  executor_.RunAll();
+  EXPECT_THAT(runs_, IsEmpty());
+  EXPECT_THAT(outcomes_, ElementsAre(StatusIs(absl::StatusCode::kPermissionDenied)));
+}
+
 TEST_F(CheckpointCommandTest, FailureNamesReasonUntilOneWorks) {
   result_ = absl::AbortedError("ended with exit code 3");
-  command_.Add("a");
+  Add("a");
   executor_.RunAll();
   EXPECT_THAT(outcomes_.back(), StatusIs(absl::StatusCode::kAborted, HasSubstr("exit code 3")));
   EXPECT_THAT(
       command_.Finish(absl::ZeroDuration(), [] { return false; }),
       StatusIs(absl::StatusCode::kAborted, AllOf(HasSubstr("for a: "), HasSubstr("exit code 3"))));
-  command_.Add("b");
+  Add("b");
   executor_.RunAll();
   EXPECT_OK(outcomes_.back());
 }
 
 TEST_F(CheckpointCommandTest, CheckpointThatWasRemovedBeforeItsTurnIsAFailure) {
   removed_ = {"a"};
-  command_.Add("a");
+  Add("a");
   executor_.RunAll();
   EXPECT_THAT(runs_, IsEmpty());
   EXPECT_THAT(outcomes_.back(),
@@ -85,20 +102,20 @@ TEST_F(CheckpointCommandTest, CheckpointThatWasRemovedBeforeItsTurnIsAFailure) {
 TEST_F(CheckpointCommandTest, CommandThatHoldsUpNewerCheckpointsIsNamedWithItsTime) {
   during_run_ = [this] {
     if (runs_.size() > 1) return;
-    command_.Add("b");
+    Add("b");
     EXPECT_THAT(outcomes_, IsEmpty()) << "a brief wait is not worth an alarm";
     clock_.AdvanceTime(absl::Minutes(7));
-    command_.Add("c");
+    Add("c");
   };
-  command_.Add("a");
+  Add("a");
   executor_.RunNext();
   EXPECT_THAT(outcomes_.front(), StatusIs(absl::StatusCode::kDeadlineExceeded,
                                           AllOf(HasSubstr("on a for 7m"), HasSubstr("2 newer"))));
 }
 
 TEST_F(CheckpointCommandTest, EndIsWaitedForWithPatienceAndTheRestIsDropped) {
-  command_.Add("a");
-  command_.Add("b");
+  Add("a");
+  Add("b");
   EXPECT_THAT(command_.Finish(absl::Seconds(3), [] { return false; }),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("2 checkpoints")));
   executor_.RunAll();
@@ -111,7 +128,7 @@ TEST_F(CheckpointCommandTest, SecondSignalEndsTheRunningCommand) {
     EXPECT_THAT(command_.Finish(absl::Hours(1), [] { return true; }),
                 StatusIs(absl::StatusCode::kCancelled, HasSubstr("on a")));
   };
-  command_.Add("a");
+  Add("a");
   executor_.RunAll();
   EXPECT_THAT(outcomes_.back(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("was ended")));
 }
