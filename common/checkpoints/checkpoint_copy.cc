@@ -115,7 +115,7 @@ absl::StatusOr<std::string> CopyCheckpoint(storage::FileSystem& file_system,
   if (copied.ok()) copied = file_system.Rename(directory, target);
   if (copied.ok()) copied = file_system.SyncDirectory(root);
   if (copied.ok()) return target;
-  RemoveDirectory(file_system, directory);
+  RemoveDirectory(file_system, directory).IgnoreError();  // the next copy removes it or fails
   return Explain(file_system, source, std::move(copied));
 }
 

@@ -110,7 +110,9 @@ TEST_F(CheckpointCopyTest, OneThatIsRemovedMeanwhileIsSaidToBe) {
   bool is_removed = false;
   disk_.SetFaultHook([&](FileOperation operation, const std::string& path) {
     const bool begins = operation == FileOperation::kCreate && absl::EndsWith(path, "/weights");
-    if (begins && !std::exchange(is_removed, true)) RemoveDirectory(disk_, kSource);
+    if (begins && !std::exchange(is_removed, true)) {
+      EXPECT_OK(RemoveDirectory(disk_, kSource));
+    }
     return absl::OkStatus();
   });
   EXPECT_THAT(Copy(), StatusIs(absl::StatusCode::kUnavailable,

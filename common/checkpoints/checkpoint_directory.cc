@@ -177,19 +177,16 @@ absl::Status CheckIsOutsideCheckpoints(storage::FileSystem& file_system,
       "--init_from=", *checkpoint));
 }
 
-void RemoveDirectory(storage::FileSystem& file_system, const std::string& path) {
-  if (absl::EndsWith(path, kTemporarySuffix)) {
-    file_system.RemoveAll(path).IgnoreError();
-    return;
-  }
+absl::Status RemoveDirectory(storage::FileSystem& file_system, const std::string& path) {
+  if (absl::EndsWith(path, kTemporarySuffix)) return file_system.RemoveAll(path);
   // Syncs the new name to disk before the first file is removed. Otherwise a crash could leave an
   // incomplete folder under the old name.
   const std::string leaving = absl::StrCat(path, ".removed", kTemporarySuffix);
-  file_system.RemoveAll(leaving).IgnoreError();
-  const std::string root = DirectoryOf(path);
-  if (file_system.Rename(path, leaving).ok() && file_system.SyncDirectory(root).ok()) {
-    file_system.RemoveAll(leaving).IgnoreError();
-  }
+  RETURN_IF_ERROR(file_system.RemoveAll(leaving));
+  if (!file_system.Exists(path)) return absl::OkStatus();
+  RETURN_IF_ERROR(file_system.Rename(path, leaving));
+  RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(path)));
+  return file_system.RemoveAll(leaving);
 }
 
 }  // namespace lodestar::checkpoints

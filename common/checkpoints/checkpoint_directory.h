@@ -85,8 +85,8 @@ std::optional<std::string> CheckpointAround(storage::FileSystem& file_system,
 absl::Status CheckIsOutsideCheckpoints(storage::FileSystem& file_system, const std::string& folder);
 
 // Removes the directory of a checkpoint. Renames it to a temporary name first, so that no program
-// takes the rest of it for a checkpoint. Never fails. ListCheckpoints() still lists what could not
-// be removed.
-void RemoveDirectory(storage::FileSystem& file_system, const std::string& path);
+// takes the rest of it for a checkpoint. If nothing is there, that is not an error. After an error,
+// ListCheckpoints() still lists what could not be removed. Errors: those of files.
+absl::Status RemoveDirectory(storage::FileSystem& file_system, const std::string& path);
 
 }  // namespace lodestar::checkpoints

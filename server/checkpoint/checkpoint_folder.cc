@@ -75,8 +75,8 @@ absl::StatusOr<std::string> TryCheckpointFolder(storage::FileSystem& file_system
   RETURN_IF_ERROR(explain(CreateForGood(file_system, folder)));
   const std::string probe = absl::StrCat(folder, "/.tried-", getpid());
   const absl::Status tried = WriteAndRename(file_system, folder, probe);
-  checkpoints::RemoveDirectory(file_system, probe);
-  checkpoints::RemoveDirectory(file_system, absl::StrCat(probe, "-renamed"));
+  checkpoints::RemoveDirectory(file_system, probe).IgnoreError();
+  checkpoints::RemoveDirectory(file_system, absl::StrCat(probe, "-renamed")).IgnoreError();
   RETURN_IF_ERROR(explain(tried));
   if (checkpoint_bytes <= 0) return "";
   // Some file systems do not report free space. Then a full disk shows only when a file is written.

@@ -36,7 +36,8 @@ absl::Status MoveIntoPlace(storage::FileSystem& file_system, const std::string& 
   if (file_system.Exists(final_path)) {
     RETURN_IF_ERROR(may_touch(final_path));
     RETURN_IF_ERROR(may_touch(replaced));
-    checkpoints::RemoveDirectory(file_system, replaced);
+    // If `replaced` keeps its name, Rename() fails.
+    checkpoints::RemoveDirectory(file_system, replaced).IgnoreError();
     RETURN_IF_ERROR(file_system.Rename(final_path, replaced));
     if (const absl::Status was_ours = may_touch(replaced); !was_ours.ok()) {
       file_system.Rename(replaced, final_path).IgnoreError();
@@ -47,7 +48,7 @@ absl::Status MoveIntoPlace(storage::FileSystem& file_system, const std::string& 
   // `final_path` is then a directory that is not empty.
   RETURN_IF_ERROR(file_system.Rename(directory, final_path));
   RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(final_path)));
-  checkpoints::RemoveDirectory(file_system, replaced);
+  checkpoints::RemoveDirectory(file_system, replaced).IgnoreError();  // RemoveOld() tries again
   return absl::OkStatus();
 }
 
@@ -56,6 +57,13 @@ bool IsOneOf(storage::FileSystem& file_system, const checkpoints::CheckpointEntr
   return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
     return file_system.AreSame(entry.path, path);
   });
+}
+
+// Removes the older one of two checkpoints of one round. If it cannot be removed, but has got a
+// temporary name, that is not an error.
+absl::Status RemoveReplaced(storage::FileSystem& file_system, const std::string& path) {
+  const absl::Status removed = checkpoints::RemoveDirectory(file_system, path);
+  return file_system.Exists(path) ? removed : absl::OkStatus();
 }
 
 }  // namespace
@@ -95,7 +103,7 @@ absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& 
     // A crash may leave two entries for one round: a checkpoint, and the older one that it
     // replaced. The newer entry comes first and is renamed. The older entry is removed.
     if (!set_aside.insert(path).second) {
-      checkpoints::RemoveDirectory(file_system, entry.path);
+      RETURN_IF_ERROR(RemoveReplaced(file_system, entry.path));
     } else {
       RETURN_IF_ERROR(
           file_system.Rename(entry.path, checkpoints::AbandonedPath(file_system, path)));
@@ -144,27 +152,31 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
     logging::LogWarn("removes {} checkpoints, {} and others, because --checkpoint_keep={}",
                      old.size(), old.back().path, retention.keep);
   }
+  absl::Status status;
+  std::reverse(old.begin(), old.end());  // the first error is that of the oldest
   for (const checkpoints::CheckpointEntry& entry : old) {
     RETURN_IF_ERROR(may_touch(entry.path));
-    checkpoints::RemoveDirectory(file_system, entry.path);
+    status.Update(checkpoints::RemoveDirectory(file_system, entry.path));
   }
-  return absl::OkStatus();
+  return status;
 }
 
 void DiscardCheckpoint(storage::FileSystem& file_system, const std::string& directory) {
-  checkpoints::RemoveDirectory(file_system, directory);
+  checkpoints::RemoveDirectory(file_system, directory).IgnoreError();
 }
 
 absl::Status RemoveUnfinished(storage::FileSystem& file_system, const std::string& root,
                               MayTouch may_touch) {
-  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+  ASSIGN_OR_RETURN(std::vector<checkpoints::CheckpointEntry> entries,
                    checkpoints::ListCheckpoints(file_system, root));
+  absl::Status status;
+  std::reverse(entries.begin(), entries.end());  // the first error is that of the oldest
   for (const checkpoints::CheckpointEntry& entry : entries) {
     if (entry.suffix == checkpoints::kTemporarySuffix && may_touch(entry.path).ok()) {
-      checkpoints::RemoveDirectory(file_system, entry.path);
+      status.Update(checkpoints::RemoveDirectory(file_system, entry.path));
     }
   }
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace lodestar::checkpoint

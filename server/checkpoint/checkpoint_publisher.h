@@ -60,7 +60,8 @@ struct Retention {
 
 // Removes the checkpoints of rounds before `newest` that `retention` does not keep. `newest` is the
 // first of the `keep` newest ones. Also removes old versions of checkpoints that were replaced. If
-// it removes more checkpoints than one save usually makes unnecessary, logs that first.
+// it removes more checkpoints than one save usually makes unnecessary, logs that first. If one
+// cannot be removed, removes the others. Errors: those of files, for the oldest such checkpoint.
 absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root, Round newest,
                        const Retention& retention, absl::Span<const std::string> spared,
                        MayTouch may_touch);
@@ -69,8 +70,9 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
 // be removed are left for RemoveUnfinished().
 void DiscardCheckpoint(storage::FileSystem& file_system, const std::string& directory);
 
-// Removes every directory with a temporary name for which `may_touch` returns OK. Requires: no
-// checkpoint is being written.
+// Removes every directory with a temporary name for which `may_touch` returns OK. If one cannot be
+// removed, removes the others. Requires: no checkpoint is being written. Errors: those of files,
+// for the oldest such directory.
 absl::Status RemoveUnfinished(storage::FileSystem& file_system, const std::string& root,
                               MayTouch may_touch);
 

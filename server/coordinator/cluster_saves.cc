@@ -21,6 +21,9 @@ namespace {
 // Subject of the alarm that a checkpoint could not be written. The next checkpoint that is written
 // ends the alarm.
 constexpr absl::string_view kCheckpointSubject = "checkpoint";
+// Subject of the alarm that files in the folder could not be renamed or removed. The next
+// checkpoint after which all of them could be ends the alarm.
+constexpr absl::string_view kFolderSubject = "checkpoint folder";
 
 // Returns the log line about a checkpoint that was published.
 std::string PublishedText(const checkpoints::PublishedCheckpoint& published,
@@ -223,7 +226,10 @@ absl::Status ClusterSaves::OnPublished(
         now);
   }
   outbox_.SetAlarm(kCheckpointSubject, absl::OkStatus(), now);
-  if (!published->alarm.empty()) outbox_.RaiseAlarm(published->alarm, now);
+  outbox_.SetAlarm(
+      kFolderSubject,
+      published->alarm.empty() ? absl::OkStatus() : absl::FailedPreconditionError(published->alarm),
+      now);
   outbox_.Tell(PublishedText(*published, verdict));
   const absl::Duration usual_round = state_.rounds.progress().usual_round();
   const double round_bytes = static_cast<double>(state_.membership.table().Members().size()) *

@@ -326,6 +326,21 @@ TEST(CoordinatorRestartTest, FailedCheckpointIsAnAlarmAndTrainingGoesOn) {
       << "the disk has room again";
 }
 
+TEST(CoordinatorRestartTest, AlarmOfTheCheckpointFolderEndsWithTheNextCheckpoint) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const auto alarm = [&] { return cluster.coordinator().Snapshot(cluster.now()).alarms.at(0); };
+  int64_t round = 0;
+  for (const absl::string_view text : {"cannot remove x", "cannot remove x", ""}) {
+    RunUntil(cluster, a, round += 2);
+    cluster.FinishSave(std::string(text));
+    EXPECT_EQ(alarm().text, "cannot remove x");
+    EXPECT_EQ(alarm().over_age.has_value(), text.empty());
+  }
+  EXPECT_EQ(alarm().count, 2);
+}
+
 TEST(CoordinatorRestartTest, RequestedCheckpointIsTakenBetweenRounds) {
   CoordinatorHarness cluster(SavingConfig(0));
   cluster.Start();

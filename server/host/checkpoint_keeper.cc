@@ -107,6 +107,11 @@ std::vector<std::string> FoldersOf(const CheckpointKeeper::Config& config) {
   return folders;
 }
 
+std::string NotRemovedText(absl::string_view folder, const absl::Status& error) {
+  return absl::StrCat("files that are not needed any more stay in ", folder,
+                      " and fill its disk. Remove them (", error.message(), ")");
+}
+
 }  // namespace
 
 CheckpointKeeper::CheckpointKeeper(Config config, Deps deps)
@@ -260,15 +265,14 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
                                           WithOthers({config_.resume_path, awaited_path_}),
                                           may_touch));
     }
-    if (!tidied.ok())
-      logging::LogWarn("{} keeps files that are not needed any more: {}", folder, tidied.message());
+    if (!tidied.ok()) alarms.push_back(NotRemovedText(folder, tidied));
     const absl::Status aside = checkpoint::SetAsideNewer(
         *deps_.file_system, folder, round, WithOthers({config_.resume_path}), may_touch);
     if (aside.ok()) continue;
-    alarms.push_back(absl::StrCat(
-        "checkpoints of an earlier run, of rounds after ", round.value(), ", stay in ", folder,
-        ", and a restart would resume from the newest of them. Move them away (", aside.message(),
-        ")"));
+    alarms.push_back(
+        absl::StrCat("checkpoints of an earlier run with more rounds stay in ", folder,
+                     ", and a restart would resume from the newest of them. Move them away (",
+                     aside.message(), ")"));
   }
   return absl::StrJoin(alarms, "; ");
 }
@@ -492,10 +496,12 @@ std::vector<std::string> CheckpointKeeper::LeftBehind() const {
 }
 
 absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Choose() {
-  for (const std::string& folder : folders_)
-    RETURN_IF_ERROR(checkpoint::RemoveUnfinished(
+  for (const std::string& folder : folders_) {
+    const absl::Status removed = checkpoint::RemoveUnfinished(
         *deps_.file_system, folder,
-        [this](const std::string& path) { return CheckMayTouch(path); }));
+        [this](const std::string& path) { return CheckMayTouch(path); });
+    if (!removed.ok()) logging::LogWarn("{}", NotRemovedText(folder, removed));
+  }
   if (!StartsFromFolders()) return config_.resume_path.empty() ? Anew() : FromPath();
   if (config_.root.empty()) return FreshStart();
   RETURN_IF_ERROR(set_aside_);

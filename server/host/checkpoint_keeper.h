@@ -140,8 +140,9 @@ class CheckpointKeeper {
   absl::StatusOr<checkpoints::PublishedCheckpoint> Publish(
       const checkpoints::CheckpointRecord& record);
   // Removes the files that are no longer needed after the checkpoint `published`, and renames
-  // checkpoints of later rounds. If one of these cannot be renamed, returns the text of an alarm,
-  // because a restart would resume from it. Otherwise returns an empty text.
+  // checkpoints of later rounds. Returns the text of an alarm about what could not be removed or
+  // renamed, or an empty text. The text does not name `published`, so that failures of several
+  // checkpoints raise one alarm.
   std::string TidyUp(const std::string& published, Round round) const;
   // Checks that this server may move or remove what is at `path`. Errors: Aborted (a later leader
   // has written it); FailedPrecondition (it belongs to another run); those of

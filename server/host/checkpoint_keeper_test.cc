@@ -465,6 +465,64 @@ TEST_F(CheckpointKeeperTest, OnlyWhatIsWholeIsGoneBackTo) {
                                                   HasSubstr("No older checkpoint is undamaged"))));
 }
 
+// Returns a hook that refuses to rename `path`.
+SimulatedFileSystem::FaultHook RefusesToRename(const std::string& path) {
+  return [path](FileOperation operation, const std::string& changed) {
+    return operation == FileOperation::kRename && changed == path
+               ? absl::PermissionDeniedError(absl::StrCat("cannot rename ", path))
+               : absl::OkStatus();
+  };
+}
+
+TEST_F(CheckpointKeeperTest, FilesThatCannotBeRemovedAreAnAlarmThatNamesTheOldest) {
+  config_.retention.keep = 1;
+  StartProcess();
+  Save(2);
+  disk_->SetFaultHook([this](FileOperation operation, const std::string& path) {
+    RETURN_IF_ERROR(RefusesToRename(Path(2))(operation, path));
+    return RefusesToRename(Path(6))(operation, path);
+  });
+  for (const int64_t round : {4, 6, 8, 10}) {
+    TrySave(round);
+    ASSERT_OK(published_);
+    EXPECT_THAT(published_->alarm, AllOf(HasSubstr(root_), HasSubstr(Path(2)))) << round;
+  }
+  for (const int64_t round : {4, 8}) EXPECT_FALSE(disk_->Exists(Path(round))) << round;
+  disk_->SetFaultHook(nullptr);
+  Save(12);
+  for (const int64_t round : {2, 6}) EXPECT_FALSE(disk_->Exists(Path(round))) << round;
+}
+
+TEST_F(CheckpointKeeperTest, RestOfAFailedSaveThatCannotBeRemovedIsAnAlarm) {
+  const std::string rest = Path(1) + ".7-9.tmp";
+  ASSERT_OK(disk_->CreateDirectories(rest));
+  disk_->SetFaultHook([&](FileOperation operation, const std::string& path) {
+    return operation == FileOperation::kRemove && path == rest
+               ? absl::PermissionDeniedError(absl::StrCat("cannot remove ", rest))
+               : absl::OkStatus();
+  });
+  EXPECT_EQ(SourceOf(Choose()), "") << "the job starts";
+  TrySave(2);
+  ASSERT_OK(published_);
+  EXPECT_THAT(published_->alarm, HasSubstr(rest));
+  const std::string first = published_->alarm;
+  TrySave(4);
+  EXPECT_EQ(published_->alarm, first);
+}
+
+TEST_F(CheckpointKeeperTest, AlarmOfALaterCheckpointStaysTheSame) {
+  Save(9);
+  config_.resume = false;
+  StartProcess();
+  disk_->SetFaultHook(RefusesToRename(Path(9)));
+  TrySave(2);
+  ASSERT_OK(published_);
+  EXPECT_THAT(published_->alarm, HasSubstr(Path(9)));
+  const std::string first = published_->alarm;
+  TrySave(4);
+  EXPECT_EQ(published_->alarm, first);
+}
+
 TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
   config_.retention.keep = 2;
   StartProcess();
@@ -486,7 +544,8 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   Save(3);
-  ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint found, keeper_->NewestUpTo(Round(1)));
+  ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint found,
+                       keeper_->NewestUpTo(Round(1)));
   EXPECT_EQ(found.path, Path(1));
   keeper_->Do(coordinator::SetAsideTask{Round(2), "are undone and must not be used"});
   const coordinator::RestoreChoice back = Choose();
@@ -496,7 +555,8 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
   EXPECT_EQ(SourceOf(Choose()), Path(1)) << "when a server is lost";
 
   Save(4);
-  ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint older, keeper_->NewestUpTo(Round(3)));
+  ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint older,
+                       keeper_->NewestUpTo(Round(3)));
   EXPECT_EQ(older.path, Path(1)) << "that of round 2 is of another past";
   Save(2);
   keeper_->Do(coordinator::SetAsideTask{Round(3), "are bad"});

@@ -292,6 +292,32 @@ class DamagedCheckpointTest(CheckpointTestCase):
     self.assertEqual(self.round_after_start()[0], 30)
 
 
+class ImmutableFilesTest(CheckpointTestCase):
+
+  def set_immutable(self, path, is_immutable=True):
+    changed = subprocess.run(["chattr", "+i" if is_immutable else "-i", path], capture_output=True,
+                             check=False)
+    if changed.returncode != 0:
+      self.skipTest(f"chattr: {changed.stderr.decode()}")
+    if is_immutable:
+      self.addCleanup(subprocess.run, ["chattr", "-i", path], stderr=subprocess.DEVNULL, check=False)
+
+  def test_old_checkpoint_that_cannot_be_removed_is_an_alarm_until_it_can(self):
+    self.start_server(rounds=1000000, checkpoint_interval=0, checkpoint_every=5, checkpoint_keep=1)
+    self.start_worker("a")
+    wait_until(lambda: os.path.isdir(self.path("checkpoints")) and self.published_rounds(), self.logs)
+    fixed = self.checkpoint(self.newest_round())
+    self.set_immutable(fixed)
+
+    def alarm(status):
+      return next((alarm for alarm in status.get("alarms", []) if fixed in alarm["text"]), None)
+
+    self.wait_for_status(alarm, "the alarm")
+    self.set_immutable(fixed, is_immutable=False)
+    self.wait_for_status(lambda status: "over_age" in str(alarm(status)), "the end of the alarm")
+    self.assertFalse(os.path.exists(fixed))
+
+
 class CheckpointCommandTest(CheckpointTestCase):
 
   def test_command_gets_each_finished_checkpoint_and_its_failure_is_an_alarm(self):

@@ -177,7 +177,7 @@ void CoordinatorHarness::Restart() {
   coordinator_ = *std::move(resumed);
 }
 
-void CoordinatorHarness::FinishSave() {
+void CoordinatorHarness::FinishSave(const std::string& alarm) {
   const std::string directory = sent().save_directories.back();
   const size_t before = store().published.size();
   for (int shard = 0; shard < config_.num_shards; ++shard) {
@@ -189,7 +189,8 @@ void CoordinatorHarness::FinishSave() {
   ASSERT_EQ(store().published.size(), before + 1);
   const checkpoints::CheckpointRecord record = store().published.back();
   coordinator_->OnCheckpointPublished(
-      directory, checkpoints::PublishedCheckpoint{record.final_directory, record.round, 123}, now_);
+      directory, checkpoints::PublishedCheckpoint{record.final_directory, record.round, 123, alarm},
+      now_);
 }
 
 absl::StatusOr<messages::Registration> CoordinatorHarness::Register(TestWorker& worker) {

@@ -76,8 +76,8 @@ class CoordinatorHarness {
   // there is no saved state.
   void Restart();
   // Reports that all shards have carried out the newest Save command, and that the checkpoint is
-  // published.
-  void FinishSave();
+  // published. `alarm` is that of PublishedCheckpoint.
+  void FinishSave(const std::string& alarm = "");
 
   absl::StatusOr<messages::Registration> Register(TestWorker& worker);
   absl::Status Join(const TestWorker& worker, const messages::DatasetInfo& dataset = TestDataset());

@@ -372,7 +372,7 @@ class LostCheckpoints {
       RETURN_IF_ERROR(disk_.RemoveAll(arriving));
       return IsOfContents(verified) ? absl::StatusOr<bool>(false) : verified;
     }
-    if (disk_.Exists(located)) checkpoints::RemoveDirectory(disk_, located);
+    checkpoints::RemoveDirectory(disk_, located).IgnoreError();  // after an error, Rename() fails
     RETURN_IF_ERROR(disk_.Rename(arriving, located));
     RETURN_IF_ERROR(disk_.SyncDirectory(DirectoryOf(located)));
     return true;
