@@ -557,7 +557,7 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
   admin.strand = &strand_;
   admin.local = local;
   admin.security = deps_.security->transport();
-  admin.find_checkpoint = [this](Round round) { return checkpoints_->NewestUpTo(round); };
+  admin.prepare_roll_back = [this](Round round) { return checkpoints_->PrepareRollBack(round); };
   admin.dashboard_url = [this] { return dashboard_url_; };
   admin.log = deps_.log;
   admin.refusals = deps_.refusals;

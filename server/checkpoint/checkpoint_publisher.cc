@@ -59,11 +59,43 @@ bool IsOneOf(storage::FileSystem& file_system, const checkpoints::CheckpointEntr
   });
 }
 
+// Returns those of `entries` whose rounds are after `newest`, except the spared ones.
+std::vector<checkpoints::CheckpointEntry> WrittenAfter(
+    storage::FileSystem& file_system, const std::vector<checkpoints::CheckpointEntry>& entries,
+    Round newest, absl::Span<const std::string> spared) {
+  std::vector<checkpoints::CheckpointEntry> later;
+  for (const checkpoints::CheckpointEntry& entry : entries) {
+    if (entry.suffix == checkpoints::kTemporarySuffix ||
+        entry.suffix == checkpoints::kAbandonedSuffix)
+      continue;
+    // Compares the round in the manifest, not in the name, as a later start does when it looks for
+    // the newest checkpoint.
+    if (checkpoints::WrittenRound(file_system, entry) > newest &&
+        !IsOneOf(file_system, entry, spared)) {
+      later.push_back(entry);
+    }
+  }
+  return later;
+}
+
 // Removes the older one of two checkpoints of one round. If it cannot be removed, but has got a
 // temporary name, that is not an error.
 absl::Status RemoveReplaced(storage::FileSystem& file_system, const std::string& path) {
   const absl::Status removed = checkpoints::RemoveDirectory(file_system, path);
   return file_system.Exists(path) ? removed : absl::OkStatus();
+}
+
+// Renames a checkpoint, and renames it back. Meanwhile it has the other one of the two names under
+// which it counts, so that a start finds it even if this process ends now.
+absl::Status RenameAndBack(storage::FileSystem& file_system,
+                           const checkpoints::CheckpointEntry& entry) {
+  const std::string other = entry.suffix.empty()
+                                ? absl::StrCat(entry.path, checkpoints::kReplacedSuffix)
+                                : std::string(absl::StripSuffix(entry.path, entry.suffix));
+  const absl::Status renamed = file_system.Rename(entry.path, other);
+  // A disk with a replica may return an error after it has renamed the checkpoint.
+  if (file_system.Exists(other)) RETURN_IF_ERROR(file_system.Rename(other, entry.path));
+  return renamed;
 }
 
 }  // namespace
@@ -89,15 +121,8 @@ absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& 
         return entry.suffix == checkpoints::kAbandonedSuffix;
       });
   std::set<std::string> set_aside;
-  for (const checkpoints::CheckpointEntry& entry : entries) {
-    if (entry.suffix == checkpoints::kTemporarySuffix ||
-        entry.suffix == checkpoints::kAbandonedSuffix)
-      continue;
-    // Compares the round in the manifest, not in the name, as a later start does when it looks for
-    // the newest checkpoint.
-    if (checkpoints::WrittenRound(file_system, entry) <= newest ||
-        IsOneOf(file_system, entry, spared))
-      continue;
+  for (const checkpoints::CheckpointEntry& entry :
+       WrittenAfter(file_system, entries, newest, spared)) {
     RETURN_IF_ERROR(may_touch(entry.path));
     const std::string path(absl::StripSuffix(entry.path, entry.suffix));
     // A crash may leave two entries for one round: a checkpoint, and the older one that it
@@ -118,6 +143,25 @@ absl::Status SetAsideNewer(storage::FileSystem& file_system, const std::string& 
         root, count);
   }
   return file_system.SyncDirectory(root);
+}
+
+absl::Status CheckCanSetAside(storage::FileSystem& file_system, const std::string& root,
+                              Round newest, absl::Span<const std::string> spared,
+                              MayTouch may_touch) {
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
+                   checkpoints::ListCheckpoints(file_system, root));
+  std::vector<checkpoints::CheckpointEntry> later =
+      WrittenAfter(file_system, entries, newest, spared);
+  std::reverse(later.begin(), later.end());  // of one round, the one that was replaced comes first
+  for (const checkpoints::CheckpointEntry& entry : later) {
+    RETURN_IF_ERROR(may_touch(entry.path));
+    const bool was_replaced =
+        !entry.suffix.empty() &&
+        file_system.Exists(std::string(absl::StripSuffix(entry.path, entry.suffix)));
+    RETURN_IF_ERROR(was_replaced ? RemoveReplaced(file_system, entry.path)
+                                 : RenameAndBack(file_system, entry));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root, Round newest,

@@ -42,8 +42,17 @@ absl::StatusOr<std::string> PublishCheckpoint(storage::FileSystem& file_system,
 // SetAsideNewer() logs a warning.
 inline constexpr int kManySetAside = 8;
 
-// SetAsideNewer() and RemoveOld() do not change the checkpoints at the paths `spared`; empty paths
-// are ignored. At the first error of `may_touch` they stop and return that error.
+// CheckCanSetAside(), SetAsideNewer() and RemoveOld() do not change the checkpoints at the paths
+// `spared`; empty paths are ignored. At the first error of `may_touch` they stop and return that
+// error.
+
+// Checks that SetAsideNewer() could rename its checkpoints. Renames each of them and renames it
+// back, because only a rename shows whether a file system allows it. If this process ends
+// meanwhile, a start still finds each checkpoint: see kReplacedSuffix. Removes checkpoints that
+// were replaced by others of the same round. Errors: those of files, naming the checkpoint.
+absl::Status CheckCanSetAside(storage::FileSystem& file_system, const std::string& root,
+                              Round newest, absl::Span<const std::string> spared,
+                              MayTouch may_touch);
 
 // Renames the checkpoints of rounds after `newest` (see AbandonedPath()), because the job went back
 // to round `newest`. Otherwise a later start would use one of them as the newest checkpoint. Logs a

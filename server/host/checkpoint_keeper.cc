@@ -200,9 +200,11 @@ void CheckpointKeeper::Watch(std::string path) {
 void CheckpointKeeper::Look() {
   if (is_looking_.exchange(true)) return;
   deps_.executor->Schedule([this] {
+    // PrepareRollBack() may have left the checkpoint under the name with kReplacedSuffix.
     const bool is_there =
         watched_path_.empty() ||
-        deps_.file_system->Exists(absl::StrCat(watched_path_, "/", checkpoints::kManifestName));
+        deps_.file_system->Exists(absl::StrCat(watched_path_, "/", checkpoints::kManifestName)) ||
+        deps_.file_system->Exists(absl::StrCat(watched_path_, checkpoints::kReplacedSuffix));
     is_looking_ = false;
     if (is_there) return;
     // If the folder belongs to another server now, that server may have removed the checkpoint. So
@@ -605,11 +607,28 @@ absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> CheckpointKeeper::Fin
   return spare;
 }
 
-absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
+absl::Status CheckpointKeeper::CheckCanSetAside(Round last_good) const {
+  for (const std::string& folder : folders_) {
+    const absl::Status can = checkpoint::CheckCanSetAside(
+        *deps_.file_system, folder, last_good, WithOthers({config_.resume_path}),
+        [this](const std::string& path) { return CheckMayTouch(path); });
+    if (can.ok()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job does not go back, because a later checkpoint cannot be set aside: ", can.message(),
+        ". Let the server rename that checkpoint, or move it away, and give the order "
+        "again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<checkpoints::PublishedCheckpoint> CheckpointKeeper::PrepareRollBack(Round round) {
   absl::StatusOr<checkpoints::PublishedCheckpoint> found = absl::UnknownError("");
   absl::Notification done;
   deps_.executor->Schedule([&] {
     found = FindUpTo(round);
+    if (found.ok()) {
+      if (const absl::Status can = CheckCanSetAside(round); !can.ok()) found = can;
+    }
     // The checkpoint must stay until the caller uses it, even if another one is published before.
     if (found.ok()) awaited_path_ = found->path;
     done.Notify();

@@ -113,11 +113,13 @@ class CheckpointKeeper {
 
   // Returns the checkpoint that a rollback to `round` goes back to: the newest one of at most
   // `round` rounds. Verifies the checkpoint. It is not removed until the cluster is restored or
-  // NewestUpTo() is called again. Blocks for queued tasks and for the disk. Errors:
+  // PrepareRollBack() is called again. Checks that the later checkpoints can be set aside: see
+  // CheckCanSetAside(). Blocks for queued tasks and for the disk. Errors:
   // - NotFound: there is no such checkpoint; the text names the round of the oldest one
   // - DataLoss: the checkpoint is damaged; the text names the newest intact one before it
+  // - FailedPrecondition: a later checkpoint cannot be set aside; the text names it
   // - those of files
-  absl::StatusOr<checkpoints::PublishedCheckpoint> NewestUpTo(Round round);
+  absl::StatusOr<checkpoints::PublishedCheckpoint> PrepareRollBack(Round round);
 
   // Queues a task that makes `path` the checkpoint that Look() checks. `path` is the checkpoint
   // from which the journal of this process begins.
@@ -180,6 +182,9 @@ class CheckpointKeeper {
   std::vector<std::string> LeftBehind() const;
   absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<checkpoints::PublishedCheckpoint> FindUpTo(Round round) const;
+  // Checks that the checkpoints of rounds after `last_good` can be set aside. Errors:
+  // FailedPrecondition, naming one that cannot.
+  absl::Status CheckCanSetAside(Round last_good) const;
   // Returns the checkpoints in one folder that the cluster may be restored from.
   absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> ListToRestore(
       const std::string& folder) const;
@@ -203,8 +208,8 @@ class CheckpointKeeper {
   // LeftBehind().
   bool is_path_left_behind_ = false;
   absl::Status set_aside_;  // the result of the last SetAsideTask
-  // Path that NewestUpTo() has returned last. It is cleared when the cluster is restored. Empty
-  // means that there is none.
+  // Path that PrepareRollBack() has returned last. It is cleared when the cluster is restored.
+  // Empty means that there is none.
   std::string awaited_path_;
   std::string watched_path_;  // see Look(); empty means that there is none
   std::atomic<bool> is_looking_ = false;

@@ -22,6 +22,7 @@
 #include "common/params/model_spec_json.h"
 #include "common/runtime/executor.h"
 #include "common/runtime/status_macros.h"
+#include "common/storage/forwarding_file_system.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -42,6 +43,7 @@ using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
 
 class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
  protected:
@@ -212,7 +214,7 @@ TEST_F(CheckpointKeeperTest, CheckpointOfAnOvertakenLeaderIsNotRestored) {
   EXPECT_EQ(std::get<shards::CheckpointSource>(choice.source).directory, Path(20));
   EXPECT_THAT(choice.alarm, HasSubstr(Path(30)));
   ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint newest,
-                       keeper_->NewestUpTo(Round(30)));
+                       keeper_->PrepareRollBack(Round(30)));
   EXPECT_EQ(newest.path, Path(20));
 }
 
@@ -365,7 +367,7 @@ TEST_F(CheckpointKeeperTest, LeavesCheckpointsOfAnotherRunInFallbackAlone) {
   StartProcess();
   Save(2);
   EXPECT_TRUE(disk_->Exists(others)) << "a later round is set aside in this run's folders only";
-  EXPECT_THAT(keeper_->NewestUpTo(Round(9)),
+  EXPECT_THAT(keeper_->PrepareRollBack(Round(9)),
               IsOkAndHolds(Field(&checkpoints::PublishedCheckpoint::path, Path(2))));
   StartProcess();
   const coordinator::RestoreChoice choice = Choose();
@@ -425,7 +427,7 @@ TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
 TEST_F(CheckpointKeeperTest, KnowsWhatThereIsToGoBackTo) {
   const auto round_of = [this](int64_t most) -> absl::StatusOr<int64_t> {
     ASSIGN_OR_RETURN(const checkpoints::PublishedCheckpoint found,
-                     keeper_->NewestUpTo(Round(most)));
+                     keeper_->PrepareRollBack(Round(most)));
     EXPECT_EQ(found.path, Path(found.round.value()));
     return found.round.value();
   };
@@ -453,14 +455,14 @@ TEST_F(CheckpointKeeperTest, OnlyWhatIsWholeIsGoneBackTo) {
   };
   damage(4);
   EXPECT_THAT(
-      keeper_->NewestUpTo(Round(5)),
+      keeper_->PrepareRollBack(Round(5)),
       StatusIs(absl::StatusCode::kDataLoss,
                AllOf(HasSubstr(Path(4) + " cannot be used: "), HasSubstr("bytes"),
                      HasSubstr("nothing was changed"), HasSubstr(Path(2) + "; give round 2"))));
   EXPECT_EQ(SourceOf(Choose()), Path(6));
   damage(2);
   EXPECT_THAT(
-      keeper_->NewestUpTo(Round(5)),
+      keeper_->PrepareRollBack(Round(5)),
       StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(Path(2) + " cannot be used: "),
                                                   HasSubstr("No older checkpoint is undamaged"))));
 }
@@ -472,6 +474,78 @@ SimulatedFileSystem::FaultHook RefusesToRename(const std::string& path) {
                ? absl::PermissionDeniedError(absl::StrCat("cannot rename ", path))
                : absl::OkStatus();
   };
+}
+
+TEST_F(CheckpointKeeperTest, RollBackIsRefusedUnchangedIfALaterCheckpointCannotBeRenamed) {
+  for (const int64_t round : {2, 4, 6}) Save(round);
+  const std::vector<std::string> names = *disk_->List(root_);
+  for (const int64_t fixed : {4, 6}) {
+    disk_->SetFaultHook(RefusesToRename(Path(fixed)));
+    EXPECT_THAT(keeper_->PrepareRollBack(Round(3)),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(Path(fixed))));
+    EXPECT_THAT(*disk_->List(root_), UnorderedElementsAreArray(names));
+  }
+  disk_->SetFaultHook(RefusesToRename(Path(2)));
+  EXPECT_OK(keeper_->PrepareRollBack(Round(3))) << "the job goes back to that one";
+  EXPECT_THAT(*disk_->List(root_), UnorderedElementsAreArray(names));
+  EXPECT_EQ(SourceOf(Choose()), Path(6));
+}
+
+TEST_F(CheckpointKeeperTest, CheckpointThatCannotGetItsNameBackStillCounts) {
+  Save(2);
+  Save(4);
+  disk_->SetFaultHook(RefusesToRename(Path(4) + ".old"));
+  EXPECT_THAT(keeper_->PrepareRollBack(Round(3)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(Path(4) + ".old")));
+  disk_->SetFaultHook(nullptr);
+  keeper_->Look();
+  EXPECT_THAT(gone_, IsEmpty());
+  EXPECT_EQ(SourceOf(Choose()), Path(4) + ".old");
+  EXPECT_OK(keeper_->PrepareRollBack(Round(3)));
+  keeper_->Do(coordinator::SetAsideTask{Round(4), "are undone"});
+  EXPECT_EQ(SourceOf(Choose()), Path(2));
+}
+
+// A disk that renames, and then returns an error, because its replica does not answer.
+class DiskThatLosesItsReplica final : public storage::ForwardingFileSystem {
+ public:
+  using storage::ForwardingFileSystem::ForwardingFileSystem;
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    RETURN_IF_ERROR(storage::ForwardingFileSystem::Rename(from, to));
+    return absl::UnavailableError("the replica does not answer");
+  }
+};
+
+TEST_F(CheckpointKeeperTest, CheckpointKeepsItsNameIfTheReplicaIsLostMeanwhile) {
+  Save(2);
+  Save(4);
+  DiskThatLosesItsReplica disk(disk_.get());
+  keeper_ = std::make_unique<CheckpointKeeper>(
+      config_,
+      CheckpointKeeper::Deps{.executor = &executor_, .file_system = &disk, .reports = this});
+  EXPECT_THAT(keeper_->PrepareRollBack(Round(3)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("replica")));
+  EXPECT_TRUE(disk_->Exists(Path(4)));
+  EXPECT_FALSE(disk_->Exists(Path(4) + ".old"));
+}
+
+TEST_F(CheckpointKeeperTest, CheckpointThatWasReplacedDoesNotCountOnceItsSuccessorIsSetAside) {
+  Save(2);
+  Save(4);
+  ASSERT_OK(disk_->Rename(Path(4), Path(4) + ".old"));
+  disk_->SetFaultHook(RefusesToRename(Path(4) + ".old"));
+  Save(4);  // the checkpoint that it replaces stays
+  ASSERT_TRUE(disk_->Exists(Path(4) + ".old"));
+  const auto is_refused =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(Path(4) + ".old"));
+  EXPECT_THAT(keeper_->PrepareRollBack(Round(3)), is_refused);
+  keeper_->Do(coordinator::SetAsideTask{Round(4), "are undone"});
+  keeper_->Do(coordinator::ChooseRestoreTask{});
+  EXPECT_THAT(choice_, StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(Path(4) + ".old")));
+  disk_->SetFaultHook(nullptr);
+  EXPECT_OK(keeper_->PrepareRollBack(Round(3)));
+  keeper_->Do(coordinator::SetAsideTask{Round(4), "are undone"});
+  EXPECT_EQ(SourceOf(Choose()), Path(2));
 }
 
 TEST_F(CheckpointKeeperTest, FilesThatCannotBeRemovedAreAnAlarmThatNamesTheOldest) {
@@ -527,7 +601,7 @@ TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
   config_.retention.keep = 2;
   StartProcess();
   for (const int64_t round : {2, 4}) Save(round);
-  ASSERT_OK(keeper_->NewestUpTo(Round(3)));
+  ASSERT_OK(keeper_->PrepareRollBack(Round(3)));
   Save(6);
   EXPECT_TRUE(disk_->Exists(Path(2)));
   keeper_->Do(coordinator::SetAsideTask{Round(4), "are undone and must not be used"});
@@ -545,7 +619,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   Save(3);
   ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint found,
-                       keeper_->NewestUpTo(Round(1)));
+                       keeper_->PrepareRollBack(Round(1)));
   EXPECT_EQ(found.path, Path(1));
   keeper_->Do(coordinator::SetAsideTask{Round(2), "are undone and must not be used"});
   const coordinator::RestoreChoice back = Choose();
@@ -556,7 +630,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
 
   Save(4);
   ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint older,
-                       keeper_->NewestUpTo(Round(3)));
+                       keeper_->PrepareRollBack(Round(3)));
   EXPECT_EQ(older.path, Path(1)) << "that of round 2 is of another past";
   Save(2);
   keeper_->Do(coordinator::SetAsideTask{Round(3), "are bad"});
@@ -865,6 +939,8 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
         publish(4, 2),
         publish(4, 3),  // replaces the other checkpoint of round 3
         publish(6, 4),  // and the oldest is removed
+        // Renames the checkpoint of round 6, and renames it back.
+        {[this] { outcome_ = keeper_->PrepareRollBack(Round(4)).status(); }, 4, {}},
         set_aside(5, 3, {3}),
         publish(6, 5),
         set_aside(5, 3, {3}),  // and what was set aside before is removed

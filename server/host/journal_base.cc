@@ -61,18 +61,24 @@ absl::StatusOr<shards::WeightsSource> FindCheckpoint(storage::FileSystem& file_s
                                                      const JournalBase& base,
                                                      const RunFolders& folders) {
   const std::vector<std::string> places = PlacesOf(checkpoint.directory, base, folders);
-  std::vector<std::string> others;  // checkpoints of the same name
+  // If a process ends while it tries to rename the checkpoint, the checkpoint may have this suffix.
+  std::vector<std::string> paths = places;
   for (const std::string& place : places) {
-    if (!file_system.Exists(absl::StrCat(place, "/", checkpoints::kManifestName))) continue;
+    if (base.checksum.has_value())
+      paths.push_back(absl::StrCat(place, checkpoints::kReplacedSuffix));
+  }
+  std::vector<std::string> others;  // checkpoints of the same name
+  for (const std::string& path : paths) {
+    if (!file_system.Exists(absl::StrCat(path, "/", checkpoints::kManifestName))) continue;
     ASSIGN_OR_RETURN(const checkpoints::Manifest manifest,
-                     checkpoints::ReadManifest(file_system, place));
+                     checkpoints::ReadManifest(file_system, path));
     if (base.checksum.has_value() && ContentChecksum(manifest) != *base.checksum) {
-      others.push_back(place);
+      others.push_back(path);
       continue;
     }
-    RETURN_IF_ERROR(checkpoints::VerifyCheckpoint(file_system, place).status());
+    RETURN_IF_ERROR(checkpoints::VerifyCheckpoint(file_system, path).status());
     shards::CheckpointSource found = checkpoint;
-    found.directory = place;
+    found.directory = path;
     return found;
   }
   const std::string text =

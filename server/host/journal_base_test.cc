@@ -54,6 +54,22 @@ TEST_F(JournalBaseTest, FindsTheCheckpointWhereTheJournalSays) {
   EXPECT_THAT(Find(base, {}), IsOkAndHolds("/a/round-00000050"));
 }
 
+// The process ended while it tried to rename the checkpoint for a rollback.
+TEST_F(JournalBaseTest, FindsTheCheckpointUnderItsOtherName) {
+  Write("/a", "weights!");
+  JournalBase base = BaseIn("/a");
+  const RunFolders folders = {.checkpoint_dir = "/a", .journal_dir = "/a/journal"};
+  ASSERT_OK(disk_.Rename("/a/round-00000050", "/a/round-00000050.old"));
+  EXPECT_THAT(Find(base, folders), IsOkAndHolds("/a/round-00000050.old"));
+  Write("/a", "another?");
+  EXPECT_THAT(Find(base, folders), IsOkAndHolds("/a/round-00000050.old"));
+  Write("/a", "weights!");
+  EXPECT_THAT(Find(base, folders), IsOkAndHolds("/a/round-00000050"));
+  base.checksum.reset();
+  ASSERT_OK(disk_.RemoveAll("/a/round-00000050"));
+  EXPECT_THAT(Find(base, folders), StatusIs(absl::StatusCode::kNotFound)) << "it may be another";
+}
+
 TEST_F(JournalBaseTest, FindsTheCheckpointOfAMovedRun) {
   Write("/a", "weights!");
   JournalBase base = BaseIn("/a");

@@ -335,7 +335,7 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
     const absl::Status may = CheckMayRollBack(*request);
     if (!may.ok()) return reactor->Finish(wire::ToGrpcStatus(may));
     const absl::StatusOr<checkpoints::PublishedCheckpoint> found =
-        deps_.find_checkpoint(Round(request->round()));
+        deps_.prepare_roll_back(Round(request->round()));
     if (!found.ok()) return reactor->Finish(wire::ToGrpcStatus(found.status()));
     if (request->only_check()) {
       reply->set_path(found->path);

@@ -33,8 +33,8 @@ class AdminRpc final : public v1::AdminService::CallbackService {
     CoordinatorStrand* strand = nullptr;
     const host::ShardHost* local = nullptr;
     wire::TransportSecurity security;  // for calls to other servers
-    // Finds a checkpoint: see CheckpointKeeper::NewestUpTo().
-    std::function<absl::StatusOr<checkpoints::PublishedCheckpoint>(Round round)> find_checkpoint;
+    // Finds the checkpoint to go back to: see CheckpointKeeper::PrepareRollBack().
+    std::function<absl::StatusOr<checkpoints::PublishedCheckpoint>(Round round)> prepare_roll_back;
     // Returns the address of the dashboard, with the key for orders if they need one. The address
     // is empty if there is no dashboard.
     std::function<std::string()> dashboard_url;

@@ -302,6 +302,26 @@ class ImmutableFilesTest(CheckpointTestCase):
     if is_immutable:
       self.addCleanup(subprocess.run, ["chattr", "-i", path], stderr=subprocess.DEVNULL, check=False)
 
+  def test_rollback_over_a_checkpoint_that_cannot_be_renamed_changes_nothing(self):
+    server = self.start_server(rounds=1000000, checkpoint_interval=0, checkpoint_every=5,
+                               checkpoint_keep=1000)
+    worker = self.start_worker("a")
+    wait_until(lambda: len(self.published_rounds()) >= 4, self.logs)
+    first, *_, last = self.published_rounds()
+    self.set_immutable(self.checkpoint(last))
+    back = self.psctl("rollback", f"--round={first}")
+    self.assertEqual(back.returncode, 1, back.stdout)
+    self.assertIn(self.checkpoint(last), back.stderr)
+    self.assertIn("Operation not permitted", back.stderr)
+    self.assertEqual([name for name in self.saved() if name.endswith((".old", ".abandoned"))], [])
+    wait_until(lambda: self.newest_round() > last, self.logs)
+    self.set_immutable(self.checkpoint(last), is_immutable=False)
+    back = self.psctl("rollback", f"--round={first}")
+    self.assertEqual(back.returncode, 0, back.stderr)
+    self.assertIn(f"round-{last:08d}.abandoned", self.saved())
+    self.assertTrue(server.is_running())
+    worker.kill()
+
   def test_old_checkpoint_that_cannot_be_removed_is_an_alarm_until_it_can(self):
     self.start_server(rounds=1000000, checkpoint_interval=0, checkpoint_every=5, checkpoint_keep=1)
     self.start_worker("a")
