@@ -19,6 +19,7 @@
 #include "worker/client/cluster_session.h"
 #include "worker/device_metrics.h"
 #include "worker/trainer/device_registry.h"
+#include "worker/trainer/retry.h"
 #include "worker/trainer/round_runner_factory.h"
 
 namespace lodestar::worker {
@@ -116,6 +117,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
                                               .instance_id = worker->config_.instance_id,
                                               .request_process = settings.request_process,
                                               .leave_timeout = worker->config_.life.leave_timeout});
+  worker->workload_->SetExtendGrant(
+      [made = worker.get()](const messages::Grant& held) { return made->ExtendGrant(held); });
   return worker;
 }
 
@@ -325,7 +328,8 @@ void Worker::Do(const life::Lifecycle::Join&) {
 
 void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
-  const absl::StatusOr<messages::Grant> grant = link_->NextGrant(ask.report, ask.leaving);
+  const absl::StatusOr<messages::Grant> grant =
+      link_->NextGrant(ask.report, ask.leaving, workload_->AsksWithoutSamples());
   if (grant.ok()) {
     TellProgress(*grant);
     workload_->OnLoss(grant->loss);
@@ -626,6 +630,17 @@ absl::StatusOr<messages::RoundReport> Worker::RunRound(const messages::Grant& gr
   workload_->OnGrant(grant);
   const std::shared_ptr<client::CancellableTransport> transport = CurrentTransport();
   return runner_->Run(ContextOf(transport.get()), grant);
+}
+
+absl::StatusOr<messages::Grant> Worker::ExtendGrant(const messages::Grant& held) {
+  trainer::TransferRetry retry(clock_);
+  while (true) {
+    NoteProgress();
+    absl::StatusOr<messages::Grant> more = link_->ExtendGrant(held);
+    if (more.ok() || !retry.MayHelp(more.status())) return more;
+    retry.BackOff(more.status(),
+                  absl::StrCat("the request for more samples of round ", held.round.value()));
+  }
 }
 
 void Worker::TakeLastWeights(const messages::Grant& done) {

@@ -160,6 +160,8 @@ class Worker {
   absl::StatusOr<messages::RoundReport> RunRound(const messages::Grant& grant);
   // Pulls the final weights of the job, if the workload wants them.
   void TakeLastWeights(const messages::Grant& done);
+  // See Workload::SetExtendGrant().
+  absl::StatusOr<messages::Grant> ExtendGrant(const messages::Grant& held);
   std::shared_ptr<client::CancellableTransport> CurrentTransport() ABSL_LOCKS_EXCLUDED(mutex_);
   trainer::LifeContext ContextOf(client::ParameterTransport* transport);
   // See LifeContext::transport_of.

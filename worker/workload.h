@@ -63,6 +63,14 @@ class Workload {
   // Returns true if a user's program computes the steps, reads the weights between rounds, and
   // wants the final weights of the job.
   virtual bool wants_last_weights() const { return false; }
+  // Sets the function by which a step gets more samples for the grant that is carried out. It is
+  // called on the thread that carries out rounds, and blocks. Errors: those of
+  // CoordinatorLink::ExtendGrant() for which another try does not help.
+  virtual void SetExtendGrant(
+      std::function<absl::StatusOr<messages::Grant>(const messages::Grant&)>) {}
+  // Called before each request for a grant. Returns true if the next step is to be made without the
+  // samples of its grant.
+  virtual bool AsksWithoutSamples() { return false; }
   // Called before a round is carried out. If contributions are deferred, steps of the last round
   // may still run on another thread.
   virtual void OnGrant(const messages::Grant&) {}

@@ -382,7 +382,7 @@ shards::MembersCommand Coordinator::Members() const {
 
 absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(
     const messages::WorkerLife& life, const std::optional<messages::RoundReport>& report,
-    absl::Time now) {
+    absl::Time now, bool without_samples) {
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life, now));
   if (!state_.membership.table().Find(life.worker)->is_member()) {
@@ -394,10 +394,24 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(
   // not count.
   if (state_.is_ready()) {
     if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
-    if (state_.rounds.AskForWork(life.worker)) outbox_.Remember();
+    if (state_.rounds.AskForWork(life.worker, without_samples)) outbox_.Remember();
     Advance(now);
   }
   return AnswerFor(life.worker);
+}
+
+absl::StatusOr<messages::Grant> Coordinator::ExtendGrant(const messages::WorkerLife& life,
+                                                         Round round, absl::Time now) {
+  RETURN_IF_ERROR(CheckCompared(now));
+  RETURN_IF_ERROR(state_.membership.Renew(life, now));
+  if (!state_.is_ready()) {
+    return absl::UnavailableError(
+        absl::StrCat("the servers are not ready to hand out more samples of round ", round.value(),
+                     "; the call is retried automatically"));
+  }
+  ASSIGN_OR_RETURN(messages::Grant more, state_.rounds.Extend(life.worker, round));
+  outbox_.Remember();
+  return more;
 }
 
 bool Coordinator::AwaitsContribution(const messages::WorkerLife& life, Round round) const {

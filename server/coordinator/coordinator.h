@@ -206,9 +206,15 @@ class Coordinator {
   // Counts `report`, if it is set and was not counted before. Then returns the worker's grant:
   // - If the worker has a grant that it has not reported, exactly this grant.
   // - Otherwise a new grant. Not set means that there is no work yet.
+  // `without_samples` means that no samples are handed out with a new grant.
   absl::StatusOr<GrantAnswer> RequestGrant(const messages::WorkerLife& life,
                                            const std::optional<messages::RoundReport>& report,
-                                           absl::Time now);
+                                           absl::Time now, bool without_samples = false);
+  // Hands out more samples for the contribution to `round`, as many as the worker's grant has.
+  // Errors: those of RequestGrant() and of RoundScheduler::Extend(); Unavailable while the servers
+  // are not ready.
+  absl::StatusOr<messages::Grant> ExtendGrant(const messages::WorkerLife& life, Round round,
+                                              absl::Time now);
   // Returns true if this life has been granted `round` and some server has not yet reported that it
   // has the whole contribution.
   bool AwaitsContribution(const messages::WorkerLife& life, Round round) const;

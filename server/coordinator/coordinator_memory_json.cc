@@ -134,6 +134,8 @@ void Describe(Archive& archive, rounds::WorkerAssignment::Memory& assignment) {
   archive("is_waiting", assignment.is_waiting);
   archive("is_leaving", assignment.is_leaving);
   archive("grant", assignment.grant);
+  archive.Optional("num_extra_samples", assignment.num_extra_samples);
+  archive.Optional("wants_no_samples", assignment.wants_no_samples);
   archive("last_granted", assignment.last_granted);
   archive("last_reported", assignment.last_reported);
   archive("progress", assignment.progress);

@@ -135,8 +135,9 @@ bool HasRound(const messages::Grant& grant) {
 // If `is_ahead`, asks only once all servers have the contribution of `report`.
 CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
                                         std::optional<messages::RoundReport> report,
-                                        bool is_leaving, bool is_ahead, CallTrace trace,
-                                        grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
+                                        bool is_leaving, bool is_ahead, bool is_without_samples,
+                                        CallTrace trace, grpc::ServerUnaryReactor* reactor,
+                                        v1::Grant* reply) {
   return [=, has_asked = false](
              coordinator::Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
@@ -173,8 +174,9 @@ CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
       }
     }
     absl::StatusOr<coordinator::GrantAnswer> answer =
-        std::exchange(has_asked, true) ? coordinator.PollGrant(life, now)
-                                       : coordinator.RequestGrant(life, report, now);
+        std::exchange(has_asked, true)
+            ? coordinator.PollGrant(life, now)
+            : coordinator.RequestGrant(life, report, now, is_without_samples);
     if (!answer.ok()) return finish(answer.status());
     if (!answer->grant.has_value()) {
       if (occasion != Occasion::kPatienceOver) return nullptr;
@@ -435,13 +437,37 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
         absl::InvalidArgumentError(
             "a NextGrant call with `ahead` must have a report, and must not have `leaving`"));
   }
+  if (request->has_extends_round()) return ExtendGrant(context, *request, std::move(trace), reply);
   const absl::Duration hold = request->hold_ms() > 0
                                   ? std::min(absl::Milliseconds(request->hold_ms()), kMaxHold)
                                   : kDefaultHold;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->Await(KeyOf(life), hold,
                       GrantAttempt(life, *std::move(report), request->leaving(), request->ahead(),
-                                   std::move(trace), reactor, reply));
+                                   request->without_samples(), std::move(trace), reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::ExtendGrant(grpc::CallbackServerContext* context,
+                                                  const v1::GrantRequest& request, CallTrace trace,
+                                                  v1::Grant* reply) {
+  if (request.has_report() || request.leaving() || request.ahead()) {
+    return Answer(context, trace,
+                  absl::InvalidArgumentError("a NextGrant call with `extends_round` must not have "
+                                             "a report, `leaving` or `ahead`"));
+  }
+  const Round round(request.extends_round());
+  trace.facts().round = round;
+  const messages::WorkerLife life = wire::LifeFromProto(request);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  deps_.strand->RunAndTell(
+      [life, round](coordinator::Coordinator& coordinator, absl::Time now) {
+        return coordinator.ExtendGrant(life, round, now);
+      },
+      [reactor, reply, trace = std::move(trace)](const absl::StatusOr<messages::Grant>& grant) {
+        if (grant.ok()) *reply = wire::ToProto(*grant);
+        reactor->Finish(trace.End(grant.status()));
+      });
   return reactor;
 }
 

@@ -75,6 +75,10 @@ class ClusterRpc final
   static uint64_t KeyOf(const messages::WorkerLife& life) { return life.incarnation.value(); }
   grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
                                       const v1::GrantRequest* request, v1::Grant* reply) override;
+  // Answers a NextGrant() call with extends_round.
+  grpc::ServerUnaryReactor* ExtendGrant(grpc::CallbackServerContext* context,
+                                        const v1::GrantRequest& request, CallTrace trace,
+                                        v1::Grant* reply);
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
                                   const v1::LeaveRequest* request, v1::LeaveReply* reply) override;
 

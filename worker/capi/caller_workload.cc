@@ -14,10 +14,18 @@ namespace {
 class CallerModel final : public model::Model {
  public:
   // `step` points to the step that TrainStep() computes. TrainStep() writes this step into
-  // `forecast`. All arguments must outlive the model.
+  // `forecast`. `is_without_samples` points to whether it has no samples, and `get_more` gets more
+  // samples for it. All arguments, and what `get_more` uses, must outlive the model.
   CallerModel(const params::Layout* layout, CallerVectors* vectors, StepHandoff* handoff,
-              const trainer::RoundStep* step, trainer::StepForecast* forecast)
-      : layout_(layout), vectors_(vectors), handoff_(handoff), step_(step), forecast_(forecast) {}
+              const trainer::RoundStep* step, trainer::StepForecast* forecast,
+              const bool* is_without_samples, StepHandoff::GetMore get_more)
+      : layout_(layout),
+        vectors_(vectors),
+        handoff_(handoff),
+        step_(step),
+        forecast_(forecast),
+        is_without_samples_(is_without_samples),
+        get_more_(std::move(get_more)) {}
 
   const params::Layout& layout() const override { return *layout_; }
   kernels::Buf parameters() override { return VectorOf(vectors_->parameters); }
@@ -33,13 +41,15 @@ class CallerModel final : public model::Model {
     if (sink != nullptr) sink->BackwardBegins();
     BlockCount told(sink, layout_->num_blocks());
     forecast_->step = step_->step;
-    ASSIGN_OR_RETURN(const model::BatchResult result,
-                     handoff_->Compute({.is_training = true,
-                                        .step = *step_,
-                                        .samples = batch.samples,
-                                        .first_position = batch.first_position,
-                                        .forecast = *forecast_},
-                                       &told));
+    ASSIGN_OR_RETURN(
+        const model::BatchResult result,
+        handoff_->Compute(
+            {.is_training = true,
+             .step = *step_,
+             .samples = *is_without_samples_ ? std::vector<data::SampleRef>() : batch.samples,
+             .first_position = batch.first_position,
+             .forecast = *forecast_},
+            &told, get_more_));
     if (result.is_skipped) return result;
     ContributeAveraged();
     RETURN_IF_ERROR(told.TellRest());
@@ -51,7 +61,7 @@ class CallerModel final : public model::Model {
     RETURN_IF_ERROR(WaitForAll(gate));
     return handoff_->Compute(
         {.is_training = false, .step = *step_, .samples = batch.samples, .forecast = *forecast_},
-        /*sink=*/nullptr);
+        /*sink=*/nullptr, get_more_);
   }
 
  private:
@@ -116,6 +126,8 @@ class CallerModel final : public model::Model {
   StepHandoff* const handoff_;
   const trainer::RoundStep* const step_;
   trainer::StepForecast* const forecast_;
+  const bool* const is_without_samples_;
+  const StepHandoff::GetMore get_more_;
 };
 
 // A data set that has only the numbers of samples. The program knows what each sample contains.
@@ -195,10 +207,29 @@ absl::Status CallerWorkload::Prepare(const messages::Registration& registration,
   ASSIGN_OR_RETURN(const params::Layout* const layout, deps_.await_vectors());
   RETURN_IF_ERROR(
       params::CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
-  model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_, &forecast_);
+  model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_, &forecast_,
+                                         &has_asked_without_samples_, [this] { return GetMore(); });
   dataset_ = std::make_unique<CallerDataset>(&**deps_.data, *deps_.is_shuffled);
   ExpectOrderOf(registration.job);
   return absl::OkStatus();
+}
+
+absl::StatusOr<ExtraSamples> CallerWorkload::GetMore() {
+  ASSIGN_OR_RETURN(const messages::Grant grant, extend_grant_(grant_));
+  // Without samples of its own, a grant has the position of the samples that come next.
+  if (!has_asked_without_samples_ && grant.first_position == grant_.first_position) {
+    return absl::UnimplementedError(
+        "the servers are of an earlier release, which hands out no more samples within a round. "
+        "Upgrade the servers, or give loader() accumulate=");
+  }
+  forecast_.OnGrant(grant);
+  forecast_.step = step_.step;
+  ExtraSamples more = {
+      .samples = {}, .first_position = grant.first_position, .forecast = forecast_};
+  for (int64_t k = 0; k < grant.num_samples; ++k) {
+    more.samples.push_back(forecast_.order->At(grant.first_sample + k));
+  }
+  return more;
 }
 
 }  // namespace lodestar::capi

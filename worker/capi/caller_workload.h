@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -72,25 +73,45 @@ class CallerWorkload final : public worker::Workload {
   bool has_optimizer() const override { return true; }
   bool wants_last_weights() const override { return true; }
   void OnRegistered(const messages::Registration& registration) override;
-  void OnGrant(const messages::Grant& grant) override { forecast_.OnGrant(grant); }
+  bool AsksWithoutSamples() override {
+    has_asked_without_samples_ = deps_.handoff->keeps_samples();
+    return has_asked_without_samples_;
+  }
+  void OnGrant(const messages::Grant& grant) override {
+    if (!has_asked_without_samples_) forecast_.OnGrant(grant);
+    grant_ = grant;
+  }
   void OnLoss(const job::JobLoss& loss) override { deps_.on_loss(loss); }
   void OnLiveWorkers(const messages::LiveWorkers& workers) override {
     deps_.on_live_workers(workers);
   }
   void OnStep(const trainer::RoundStep& step) override { step_ = step; }
+  void SetExtendGrant(
+      std::function<absl::StatusOr<messages::Grant>(const messages::Grant&)> extend) override {
+    extend_grant_ = std::move(extend);
+  }
   std::function<void(const std::vector<Version>&)> on_weights() override;
   absl::Status CheckMaySupplyWeights(const job::JobSpec& job) const override;
   void Complete(messages::RoundReport* report) override {
     report->metrics = deps_.handoff->MetricsOfRound();
+    // Not of an evaluation, which is no step of training.
+    if (report->num_samples == 0) return;
+    if (has_asked_without_samples_) report->num_samples = 0;
+    report->num_samples += deps_.handoff->num_extra_samples();
   }
 
  private:
   // Requires: dataset_ is set.
   void ExpectOrderOf(const job::JobSpec& job);
+  // Gets more samples for the grant that is carried out.
+  absl::StatusOr<ExtraSamples> GetMore();
 
   const job::ProposedSettings proposed_;
   const Deps deps_;
-  trainer::RoundStep step_;  // the step that the model trains next
+  std::function<absl::StatusOr<messages::Grant>(const messages::Grant&)> extend_grant_;
+  messages::Grant grant_;                   // the last grant that was carried out
+  bool has_asked_without_samples_ = false;  // for the last grant
+  trainer::RoundStep step_;                 // the step that the model trains next
   trainer::StepForecast forecast_;
   messages::WorkerLife life_;               // the life that forecast_ is about
   bool has_updates_ = false;                // true if the parameters have had updates

@@ -184,6 +184,13 @@ absl::Status Next(lodestar_worker* worker, lodestar_step* step) {
   return TellStep(*handed, worker, step);
 }
 
+absl::Status Extend(lodestar_worker* worker, lodestar_step* step) {
+  RETURN_IF_ERROR(CheckWorker(worker));
+  RETURN_IF_ERROR(CheckStep(step));
+  ASSIGN_OR_RETURN(const HandedStep handed, worker->session.Extend());
+  return TellStep(handed, worker, step);
+}
+
 absl::Status TellPlace(lodestar_worker* worker, int64_t* index, int64_t* count, int* is_first) {
   RETURN_IF_ERROR(CheckWorker(worker));
   RETURN_IF_ERROR(CheckArgument(index, "index"));
@@ -363,6 +370,14 @@ int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accur
 
 int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
   return Report(lodestar::capi::Expect(worker, ahead, step));
+}
+
+int lodestar_extend(lodestar_worker* worker, lodestar_step* step) {
+  return Report(lodestar::capi::Extend(worker, step));
+}
+
+int lodestar_keep_samples(lodestar_worker* worker) {
+  return Call(worker, &WorkerSession::KeepSamples);
 }
 
 int lodestar_set_learning_rate(lodestar_worker* worker, int block, double learning_rate) {

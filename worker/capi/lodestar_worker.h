@@ -218,6 +218,21 @@ LODESTAR_API int lodestar_next(lodestar_worker* worker, lodestar_step* step);
    because there is no present step. The samples are valid until the next call of lodestar_expect()
    or lodestar_next(). Errors: INVALID_ARGUMENT (if `ahead` is below 1). */
 LODESTAR_API int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step);
+/* Since minor 1. Gets more samples for the present training step, as many as it began with, for a
+   program that takes several batches for one step of its optimizer. Sets `step` to the same step
+   with the new samples, whose gradients the program adds to those of the earlier samples. The
+   contribution has the same weight as without them. Blocks until the servers have answered. Errors:
+   FAILED_PRECONDITION (if there is no present training step, or lodestar_block_ready() was called
+   in it, or the servers are a site); INVALID_ARGUMENT (if the job has local steps, where the
+   program calls lodestar_step_done() for each batch); UNIMPLEMENTED (if the servers are of an
+   earlier release). Any other error, such as ABORTED, means that the round was lost for this
+   worker. The step is then over, and the program drops its gradient and calls lodestar_next(). */
+LODESTAR_API int lodestar_extend(lodestar_worker* worker, lodestar_step* step);
+/* Since minor 1. From the next request for a step on, training steps have no samples: num_samples
+   is 0. The program makes such a step with samples that it has, or gets samples by
+   lodestar_extend(). For programs that make several steps with the same samples. Errors:
+   INVALID_ARGUMENT (if the job has local steps). */
+LODESTAR_API int lodestar_keep_samples(lodestar_worker* worker);
 /* Since minor 1. Returns the number of updates that the weights of the last lodestar_next() have
    had. After the last step, returns the number of updates of the job's final weights. If the number
    is one more than before, the servers have made exactly one update. A round makes one update,

@@ -9,10 +9,11 @@
 
 namespace lodestar::capi {
 
-absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
-                                                        model::GradientSink* sink) {
+absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step, model::GradientSink* sink,
+                                                        const GetMore& get_more) {
   absl::MutexLock lock(&mutex_);
   step_ = std::move(step);
+  num_extra_samples_ = 0;
   ready_blocks_.clear();
   has_ready_blocks_ = false;
   learning_rates_.clear();
@@ -25,7 +26,8 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
   }
   state_ = State::kOffered;
   const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return state_ == State::kFinished || has_left_ || !ready_blocks_.empty();
+    return state_ == State::kFinished || state_ == State::kExtending || has_left_ ||
+           !ready_blocks_.empty();
   };
   absl::Status told;  // The sink's error. The program continues its step even so.
   while (true) {
@@ -39,6 +41,10 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
       mutex_.Lock();
       continue;
     }
+    if (state_ == State::kExtending) {
+      RETURN_IF_ERROR(GetMoreSamples(get_more));
+      continue;
+    }
     const State state = std::exchange(state_, State::kIdle);
     if (state == State::kOffered)
       return absl::CancelledError("the program has left and asks for no more steps");
@@ -48,6 +54,25 @@ absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
     if (!told.ok()) return told;
     return result_;
   }
+}
+
+absl::Status StepHandoff::GetMoreSamples(const GetMore& get_more) {
+  mutex_.Unlock();
+  absl::StatusOr<ExtraSamples> more = get_more();
+  mutex_.Lock();
+  extended_ = more.status();
+  state_ = more.ok() ? State::kTaken : State::kIdle;
+  if (!more.ok()) return more.status();
+  num_extra_samples_ += static_cast<int64_t>(more->samples.size());
+  step_.samples = std::move(more->samples);
+  step_.first_position = more->first_position;
+  step_.forecast = std::move(more->forecast);
+  return absl::OkStatus();
+}
+
+int64_t StepHandoff::num_extra_samples() {
+  absl::MutexLock lock(&mutex_);
+  return num_extra_samples_;
 }
 
 messages::Metrics StepHandoff::MetricsOfRound() {
@@ -123,6 +148,36 @@ absl::StatusOr<std::optional<HandedStep>> StepHandoff::Next() {
   }
   if (!outcome_.ok()) return outcome_;
   return std::nullopt;
+}
+
+absl::StatusOr<HandedStep> StepHandoff::Extend() {
+  absl::MutexLock lock(&mutex_);
+  if (state_ != State::kTaken || !step_.is_training) {
+    return absl::FailedPreconditionError(
+        "more samples were asked for, but no training step is open");
+  }
+  if (has_ready_blocks_) {
+    return absl::FailedPreconditionError(
+        "the step cannot be extended, because a block of its gradient was reported as ready and "
+        "may have been sent. If steps may be extended, report no block before the last samples");
+  }
+  state_ = State::kExtending;
+  const auto is_answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return state_ != State::kExtending;
+  };
+  mutex_.Await(absl::Condition(&is_answered));
+  RETURN_IF_ERROR(extended_);
+  return step_;
+}
+
+void StepHandoff::KeepSamples() {
+  absl::MutexLock lock(&mutex_);
+  keeps_samples_ = true;
+}
+
+bool StepHandoff::keeps_samples() {
+  absl::MutexLock lock(&mutex_);
+  return keeps_samples_;
 }
 
 trainer::StepForecast StepHandoff::Forecast() {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,21 +35,34 @@ namespace lodestar::capi {
 struct HandedStep {
   bool is_training = false;  // False means an evaluation: only the loss of held-out samples.
   trainer::RoundStep step;
-  std::vector<data::SampleRef> samples;  // At least one sample.
+  // At least one sample, except for a training step after KeepSamples().
+  std::vector<data::SampleRef> samples;
   // Position of the first sample among all samples of the job. Set only if is_training.
   int64_t first_position = 0;
   trainer::StepForecast forecast = {};  // The training steps after this one.
 };
 
+// More samples for a step. See HandedStep for the fields.
+struct ExtraSamples {
+  std::vector<data::SampleRef> samples;
+  int64_t first_position = 0;
+  trainer::StepForecast forecast = {};
+};
+
 // Thread-safe.
 class StepHandoff {
  public:
+  // Gets more samples for the step that the program computes. Called on the worker's thread.
+  using GetMore = std::function<absl::StatusOr<ExtraSamples>()>;
+
   // Must be called by the worker. Blocks until the program has computed the step. Meanwhile, calls
-  // `sink` for each block that is ready, unless `sink` is null. Errors: those of the program's step
-  // and of `sink`; Cancelled (if the program has left before it took the step); FailedPrecondition
-  // (if the program has left during the step).
-  absl::StatusOr<model::BatchResult> Compute(HandedStep step, model::GradientSink* sink)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // `sink` for each block that is ready, unless `sink` is null, and `get_more` for each Extend().
+  // Errors: those of the program's step, of `sink` and of `get_more`; Cancelled (if the program has
+  // left before it took the step); FailedPrecondition (if the program has left during the step).
+  absl::StatusOr<model::BatchResult> Compute(HandedStep step, model::GradientSink* sink,
+                                             const GetMore& get_more) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns the number of samples by which Extend() has extended the latest step.
+  int64_t num_extra_samples() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the means of the metrics that the program has logged in the latest round.
   messages::Metrics MetricsOfRound() ABSL_LOCKS_EXCLUDED(mutex_);
   // Must be called by the worker when it has ended with `outcome` and offers no more steps.
@@ -61,6 +75,14 @@ class StepHandoff {
   // error. Errors: FailedPrecondition (if the last step is not finished); the error that the worker
   // has ended with.
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Gets more samples for the training step that the program has taken, and returns the step with
+  // these samples in place of the earlier ones. Blocks until the worker has them. Errors:
+  // FailedPrecondition (if the program has not taken a training step, or has reported a block as
+  // ready); the errors of get_more, after which the step is over and counts as not computed.
+  absl::StatusOr<HandedStep> Extend() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Lets the worker ask for steps without samples from now on. The program gets them by Extend().
+  void KeepSamples() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool keeps_samples() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns what is known about the steps after the step that the program has taken. Returns an
   // empty forecast if it has taken no step.
   trainer::StepForecast Forecast() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -106,11 +128,19 @@ class StepHandoff {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndStep(absl::StatusOr<model::BatchResult> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  enum class State : uint8_t { kIdle, kOffered, kTaken, kFinished, kEnded };
+  // Requires: the state is kExtending. Calls `get_more`, for which it gives up the lock. Afterwards
+  // the state is kTaken again, or kIdle after an error, which it returns.
+  absl::Status GetMoreSamples(const GetMore& get_more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // kExtending means that Extend() waits for samples.
+  enum class State : uint8_t { kIdle, kOffered, kTaken, kExtending, kFinished, kEnded };
 
   absl::Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
   HandedStep step_ ABSL_GUARDED_BY(mutex_);                // valid in kOffered and kTaken
+  int64_t num_extra_samples_ ABSL_GUARDED_BY(mutex_) = 0;  // by which step_ was extended
+  bool keeps_samples_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status extended_ ABSL_GUARDED_BY(mutex_);          // result of the last kExtending
   std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);   // not yet reported to the sink
   bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;  // true if the step had ready blocks
   std::map<int, double> learning_rates_ ABSL_GUARDED_BY(mutex_);  // of step_, by block

@@ -42,7 +42,12 @@ class StepHandoffTest : public ::testing::Test {
     if (worker_.joinable()) worker_.join();
   }
   void ComputeOnAnotherThread(HandedStep step) {
-    worker_ = std::thread([this, step] { result_ = handoff_.Compute(step, &sink_); });
+    worker_ = std::thread([this, step] {
+      result_ = handoff_.Compute(step, &sink_, [this] {
+        return more_.ok() ? absl::StatusOr<ExtraSamples>(ExtraSamples{.samples = {{1, 8}, {1, 9}}})
+                          : more_;
+      });
+    });
   }
   // Waits until Compute() has returned, and returns its result.
   const absl::StatusOr<model::BatchResult>& Result() {
@@ -52,6 +57,7 @@ class StepHandoffTest : public ::testing::Test {
 
   StepHandoff handoff_;
   RecordingSink sink_;
+  absl::Status more_;  // what Extend() gets instead of samples, unless it is OK
   absl::StatusOr<model::BatchResult> result_;
   std::thread worker_;
 };
@@ -82,6 +88,38 @@ TEST_F(StepHandoffTest, WhatIsNotAtHandIsRefused) {
   EXPECT_THAT(handoff_.Finish(model::BatchResult{}),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_OK(Result());
+}
+
+TEST_F(StepHandoffTest, ExtendedStepHasOtherSamplesAndCountsThem) {
+  ComputeOnAnotherThread(TrainingOn({{.epoch = 0, .index = 7}}));
+  EXPECT_OK(handoff_.Next());
+  for (int64_t extension = 1; extension <= 2; ++extension) {
+    ASSERT_OK_AND_ASSIGN(const HandedStep step, handoff_.Extend());
+    EXPECT_THAT(step.samples, ElementsAre(data::SampleRef{.epoch = 1, .index = 8},
+                                          data::SampleRef{.epoch = 1, .index = 9}));
+    EXPECT_EQ(handoff_.num_extra_samples(), 2 * extension);
+  }
+  EXPECT_OK(handoff_.BlockReady(0));
+  EXPECT_THAT(handoff_.Extend(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_OK(handoff_.Finish(model::BatchResult{}));
+  EXPECT_OK(Result());
+  EXPECT_THAT(sink_.blocks_, ElementsAre(0));
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  EXPECT_EQ(handoff_.num_extra_samples(), 0);
+  EXPECT_OK(handoff_.Finish(model::BatchResult{}));
+  EXPECT_OK(Result());
+}
+
+TEST_F(StepHandoffTest, StepThatCannotBeExtendedIsOver) {
+  EXPECT_THAT(handoff_.Extend(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  more_ = absl::AbortedError("the life is over");
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  EXPECT_THAT(handoff_.Extend(), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(Result(), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(handoff_.Finish(model::BatchResult{}),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_F(StepHandoffTest, BlocksAreOfTrainingOnly) {
@@ -219,7 +257,8 @@ TEST_F(StepHandoffTest, WhoLeavesTakesNoStepAndFinishesNone) {
   handoff_.Leave();
   EXPECT_THAT(Result(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                  HasSubstr("in the middle of a step")));
-  EXPECT_THAT(handoff_.Compute(TrainingOn({{}}), &sink_), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(handoff_.Compute(TrainingOn({{}}), &sink_, /*get_more=*/nullptr),
+              StatusIs(absl::StatusCode::kCancelled));
 }
 
 TEST_F(StepHandoffTest, TheEndIsToldToWhoeverAsks) {

@@ -526,16 +526,32 @@ absl::Status WorkerSession::FinishStep(absl::StatusOr<model::BatchResult> result
   return handoff_.Finish(std::move(result));
 }
 
-absl::Status WorkerSession::SkipStep() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (registration_.has_value() && job::HasLocalSteps(registration_->job)) {
-      return absl::InvalidArgumentError(
-          "this job has local steps, so a step cannot be skipped. Let the program's own optimizer "
-          "leave it out, and report the step as done");
-    }
+absl::Status WorkerSession::CheckHasNoLocalSteps(absl::string_view what) {
+  absl::MutexLock lock(&mutex_);
+  if (!registration_.has_value() || !job::HasLocalSteps(registration_->job)) {
+    return absl::OkStatus();
   }
+  return absl::InvalidArgumentError(
+      absl::StrCat("this job has local steps, so a step cannot be ", what,
+                   ". The program's own optimizer makes none, one or several steps with its "
+                   "samples; report it as done in each case"));
+}
+
+absl::Status WorkerSession::SkipStep() {
+  RETURN_IF_ERROR(CheckHasNoLocalSteps("skipped"));
   return handoff_.Skip();
+}
+
+absl::Status WorkerSession::KeepSamples() {
+  RETURN_IF_ERROR(CheckHasNoLocalSteps("made without samples of its own"));
+  handoff_.KeepSamples();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HandedStep> WorkerSession::Extend() {
+  RETURN_IF_ERROR(CheckStarted());
+  RETURN_IF_ERROR(CheckHasNoLocalSteps("extended"));
+  return handoff_.Extend();
 }
 
 std::string WorkerSession::State() {

@@ -75,6 +75,12 @@ class WorkerSession {
   // program has written its initial weights.
   bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Does the same as StepHandoff::Extend(). Errors: also InvalidArgument (if the job has local
+  // steps).
+  absl::StatusOr<HandedStep> Extend() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Does the same as StepHandoff::KeepSamples(). Errors: InvalidArgument (if the job has local
+  // steps).
+  absl::Status KeepSamples() ABSL_LOCKS_EXCLUDED(mutex_);
   trainer::StepForecast Forecast() { return handoff_.Forecast(); }
   absl::Status BlockReady(int block);
   absl::Status FinishStep(absl::StatusOr<model::BatchResult> result);
@@ -92,6 +98,8 @@ class WorkerSession {
   absl::Status AwaitRegistration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckNotStarted() const;
   absl::Status CheckStarted() const;
+  // Errors: InvalidArgument (if the job has local steps, so that a step cannot be `what`).
+  absl::Status CheckHasNoLocalSteps(absl::string_view what) ABSL_LOCKS_EXCLUDED(mutex_);
   // Allocates the vectors with this layout.
   absl::Status Allocate(params::Layout layout);
   // Blocks until the job is known, and allocates the vectors with the job's layout.

@@ -67,7 +67,8 @@ class ClusterSession final : public CoordinatorLink {
   absl::Status Join(const std::string& layout_hash, const messages::DatasetInfo& dataset) override;
   void AskAhead(const messages::RoundReport& report) override;
   absl::StatusOr<messages::Grant> NextGrant(const std::optional<messages::RoundReport>& report,
-                                            bool leaving) override;
+                                            bool leaving, bool without_samples) override;
+  absl::StatusOr<messages::Grant> ExtendGrant(const messages::Grant& held) override;
   absl::Status Leave(const std::string& reason,
                      const std::optional<messages::RoundReport>& report) override;
   void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) override;
@@ -421,7 +422,7 @@ absl::StatusOr<messages::Grant> ClusterSession::AwaitAhead(Round round) {
 }
 
 absl::StatusOr<messages::Grant> ClusterSession::NextGrant(
-    const std::optional<messages::RoundReport>& report, bool leaving) {
+    const std::optional<messages::RoundReport>& report, bool leaving, bool without_samples) {
   if (report.has_value() && !leaving) {
     absl::StatusOr<messages::Grant> grant = AwaitAhead(report->round);
     if (grant.ok()) return grant;
@@ -429,11 +430,21 @@ absl::StatusOr<messages::Grant> ClusterSession::NextGrant(
   SetAhead(nullptr);
   v1::GrantRequest request = GrantRequestOf(report);
   request.set_leaving(leaving);
+  request.set_without_samples(without_samples);
   v1::Grant grant;
   RETURN_IF_ERROR(Call("NextGrant", &v1::ClusterService::Stub::NextGrant, request,
                        config_.grant_hold + TimeoutOf(config_.call_timeout), &grant,
                        report.has_value() ? std::optional(report->round) : std::nullopt));
   return Understood("NextGrant", wire::FromProto(grant));
+}
+
+absl::StatusOr<messages::Grant> ClusterSession::ExtendGrant(const messages::Grant& held) {
+  auto request = Identified<v1::GrantRequest>();
+  request.set_extends_round(held.round.value());
+  v1::Grant reply;
+  RETURN_IF_ERROR(Call("NextGrant", &v1::ClusterService::Stub::NextGrant, request,
+                       TimeoutOf(config_.call_timeout), &reply, held.round));
+  return Understood("NextGrant", wire::FromProto(reply));
 }
 
 absl::Status ClusterSession::Leave(const std::string& reason,

@@ -63,10 +63,15 @@ class CoordinatorLink {
   virtual void AskAhead(const messages::RoundReport& report) = 0;
   // Blocks until there is a grant, or until the coordinator says what it waits for (kWait).
   // `leaving` means that the worker wants no new work. In this case the method returns at once:
-  // with a grant that the coordinator has already given to this worker, or else with kDone. Errors:
-  // Aborted if this life is over and the worker must register again; Cancelled after Cancel().
+  // with a grant that the coordinator has already given to this worker, or else with kDone.
+  // `without_samples` is GrantRequest.without_samples. Errors: Aborted if this life is over and the
+  // worker must register again; Cancelled after Cancel().
   virtual absl::StatusOr<messages::Grant> NextGrant(
-      const std::optional<messages::RoundReport>& report, bool leaving) = 0;
+      const std::optional<messages::RoundReport>& report, bool leaving, bool without_samples) = 0;
+  // Asks for more samples for the contribution to `held`, the grant that this worker has. Returns a
+  // grant of the same round with other samples. A coordinator of an earlier release returns `held`.
+  // Errors: those of NextGrant(); see GrantRequest.extends_round.
+  virtual absl::StatusOr<messages::Grant> ExtendGrant(const messages::Grant& held) = 0;
   // Tries to tell the coordinator that this worker leaves. Always returns within its own timeout.
   // Returns OK if the worker has never registered.
   virtual absl::Status Leave(const std::string& reason,

@@ -3,6 +3,7 @@
 #include "server/coordinator/rounds/round_scheduler.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "server/coordinator/rounds/speed_balance.h"
@@ -206,7 +207,11 @@ WorkLedger::Work RoundScheduler::OpenNext(absl::Span<const sync::RosterMember> r
     work = ledger_.OpenOrdered(*order, view, roster, min_round, speeds);
     site_->OnOpened(work.plan.round);
   } else {
-    work = ledger_.OpenRound(view, roster, min_round, computes, speeds);
+    std::set<WorkerId> without_samples;
+    for (const sync::RosterMember& member : roster) {
+      if (Of(member.worker).wants_no_samples()) without_samples.insert(member.worker);
+    }
+    work = ledger_.OpenRound(view, roster, min_round, computes, speeds, without_samples);
   }
   quota_.OnWork();
   Give(work, now);
@@ -216,7 +221,8 @@ WorkLedger::Work RoundScheduler::OpenNext(absl::Span<const sync::RosterMember> r
 void RoundScheduler::Give(WorkLedger::Work& work, absl::Time now) {
   for (size_t i = 0; i < work.grants.size(); ++i) {
     work.grants[i].loss = progress_.loss();
-    assignments_[work.plan.roster[i].worker].Give(work.grants[i], now);
+    const WorkerId worker = work.plan.roster[i].worker;
+    assignments_[worker].Give(work.grants[i], now, work.without_samples.contains(worker));
   }
   open_.emplace(work.plan.round, OpenRound(work, now));
   progress_.OnOpened(now);
@@ -305,6 +311,29 @@ std::optional<ClosedRound> RoundScheduler::EndEvaluation(absl::Time now) {
   }
   ledger_.FinishFinalEvaluation();
   return Close(std::move(round), now);
+}
+
+absl::StatusOr<messages::Grant> RoundScheduler::Extend(WorkerId worker, Round round) {
+  const std::optional<messages::Grant>& grant = Of(worker).grant();
+  if (!grant.has_value() || grant->round != round || grant->kind != messages::Grant::Kind::kTrain) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("more samples were asked for in round ", round.value(),
+                     ", but this worker has no training grant of that round"));
+  }
+  if (grant->local_steps != 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "more samples were asked for in round ", round.value(), ", which has ", grant->local_steps,
+        " local steps; a round can be extended only in jobs without local steps"));
+  }
+  if (is_site()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "more samples were asked for in round ", round.value(),
+        ", but this is a site, where only the servers upstream hand out samples; give loader() "
+        "accumulate="));
+  }
+  messages::Grant more = ledger_.Extend(worker, *grant);
+  assignments_[worker].OnExtended(more.num_samples);
+  return more;
 }
 
 void RoundScheduler::OnRecorded(const RoundSummary& summary) {

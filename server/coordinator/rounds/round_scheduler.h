@@ -184,9 +184,12 @@ class RoundScheduler {
   void EndLife(WorkerId worker, absl::Time now);
   void Forget(WorkerId worker) { assignments_.erase(worker); }
 
-  // Records that the worker asks for work. It waits until it gets work. Returns true if the wait
-  // begins with this call.
-  bool AskForWork(WorkerId worker) { return assignments_[worker].SetWaiting(); }
+  // Records that the worker asks for work. It waits until it gets work. `without_samples` means
+  // that it makes its next step with samples that it has. Returns true if the wait begins with this
+  // call.
+  bool AskForWork(WorkerId worker, bool without_samples = false) {
+    return assignments_[worker].SetWaiting(without_samples);
+  }
   // Records that the worker wants no new work in this life.
   void BeginLeave(WorkerId worker) { assignments_[worker].BeginLeave(); }
   // Returns true if the worker wants to leave, and no round needs anything more from it. `is_ready`
@@ -201,6 +204,12 @@ class RoundScheduler {
   // report is of the grant that the worker holds.
   CountedReport Count(WorkerId worker, const messages::RoundReport& report, const job::JobSpec& job,
                       absl::Time now);
+
+  // Hands out more samples for the worker's contribution to the round, as many as its grant has,
+  // and returns a grant of them. The plan of the round, and so the weight of the contribution,
+  // stays as it is. Errors: FailedPrecondition (the worker has no grant of a gradient for this
+  // round; or this is a site, where only the servers upstream hand out samples).
+  absl::StatusOr<messages::Grant> Extend(WorkerId worker, Round round);
 
   // Records that the server of `shard` has the worker's whole contribution to the round. Returns
   // true if the worker's report need not wait for any other server.

@@ -608,6 +608,72 @@ TEST_F(RoundSchedulerTest, UntrainedSamplesAreThoseThatNoWorkerTellsOf) {
   EXPECT_EQ(rounds_->UntrainedSamples(job_), 3);
 }
 
+TEST_F(RoundSchedulerTest, ExtendedGrantHasTheNextSamplesAndTheSameWeight) {
+  StartWithTwo();
+  const WorkLedger::Work work = AskAndOpen();
+  ASSERT_OK_AND_ASSIGN(const messages::Grant more, rounds_->Extend(kBert, work.plan.round));
+  EXPECT_EQ(more.round, work.plan.round);
+  EXPECT_EQ(more.first_sample, 6) << "after those of both members";
+  EXPECT_EQ(more.num_samples, 3);
+  EXPECT_EQ(more.first_position, 6);
+  EXPECT_EQ(*rounds_->Of(kBert).grant(), work.grants[1]) << "asked for again, it is as before";
+  EXPECT_EQ(rounds_->open().at(work.plan.round).plan(), work.plan);
+  EXPECT_EQ(rounds_->UntrainedSamples(job_), 0);
+
+  messages::RoundReport report = ReportOf(work.plan.round, 7);
+  EXPECT_EQ(rounds_->Classify(kBert, report, job_).kind, ReportVerdict::Kind::kTooManySamples);
+  report.num_samples = 6;
+  EXPECT_EQ(rounds_->Classify(kBert, report, job_).kind, ReportVerdict::Kind::kCurrent);
+  rounds_->Count(kBert, report, job_, now_);
+  Report(kAnna);
+  EXPECT_EQ(Close()[0].summary.samples, 9);
+  EXPECT_EQ(rounds_->UntrainedSamples(job_), 0);
+  EXPECT_EQ(AskAndOpen().grants[0].first_sample, 9);
+  report = ReportOf(Round(1), 6);
+  EXPECT_EQ(rounds_->Classify(kBert, report, job_).kind, ReportVerdict::Kind::kTooManySamples)
+      << "the extension was of the round before";
+}
+
+TEST_F(RoundSchedulerTest, ExtensionNobodyReportsIsUntrained) {
+  StartWithTwo();
+  const WorkLedger::Work work = AskAndOpen();
+  ASSERT_OK(rounds_->Extend(kBert, work.plan.round));
+  Report(kBert);
+  EXPECT_EQ(rounds_->UntrainedSamples(job_), 3);
+}
+
+TEST_F(RoundSchedulerTest, OnlyTheTrainingGrantAtHandIsExtended) {
+  StartWithTwo();
+  EXPECT_THAT(rounds_->Extend(kAnna, Round(0)), StatusIs(absl::StatusCode::kFailedPrecondition));
+  AskAndOpen();
+  EXPECT_THAT(rounds_->Extend(kAnna, Round(1)), StatusIs(absl::StatusCode::kFailedPrecondition));
+  Report(kAnna);
+  EXPECT_THAT(rounds_->Extend(kAnna, Round(0)), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(RoundSchedulerTest, GrantWithoutSamplesMovesNoCursor) {
+  StartWithTwo();
+  AskAndOpen();
+  Report(kAnna);
+  Report(kBert);
+  Close();
+  rounds_->AskForWork(kAnna, /*without_samples=*/true);
+  rounds_->AskForWork(kBert);
+  const WorkLedger::Work work = Open();
+  EXPECT_EQ(work.plan.roster[0].num_samples, 3) << "the weight of her contribution";
+  EXPECT_EQ(work.grants[1].first_sample, 6);
+  EXPECT_EQ(rounds_->ledger().state().next_sample, 9);
+  EXPECT_EQ(rounds_->UntrainedSamples(job_), 0);
+  EXPECT_EQ(rounds_->Classify(kAnna, ReportOf(Round(1), 1), job_).kind,
+            ReportVerdict::Kind::kTooManySamples);
+  ASSERT_OK_AND_ASSIGN(const messages::Grant more, rounds_->Extend(kAnna, Round(1)));
+  EXPECT_EQ(more.first_sample, 9);
+  EXPECT_EQ(rounds_->Classify(kAnna, ReportOf(Round(1), 3), job_).kind,
+            ReportVerdict::Kind::kCurrent);
+  EXPECT_EQ(rounds_->Classify(kAnna, ReportOf(Round(1), 4), job_).kind,
+            ReportVerdict::Kind::kTooManySamples);
+}
+
 TEST_F(RoundSchedulerTest, RateIsScaledFromTheNextRoundOn) {
   job_.schedule.kind = job::ScheduleKind::kConstant;
   StartWithTwo();

@@ -24,7 +24,8 @@ int WorkLedger::max_roster() const {
 
 WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::RosterMember> roster,
                                        Round min_round, Computes computes,
-                                       const MemberSpeeds& speeds) {
+                                       const MemberSpeeds& speeds,
+                                       const std::set<WorkerId>& without_samples) {
   LODESTAR_CHECK(!is_exhausted() && !roster.empty()) << "round " << state_.next_round;
   const int64_t round = state_.next_round++;
   const bool is_deferred = job::DefersContributions(job_);
@@ -56,9 +57,14 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
   }
   for (int i = 0; i < count; ++i) {
     grant.num_samples = step_samples[i] * steps;
-    grant.first_sample = data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);
     grant.first_position = state_.next_sample;
-    state_.next_sample += grant.num_samples;
+    if (!job::HasLocalSteps(job_) && without_samples.contains(roster[i].worker)) {
+      grant.first_sample = 0;
+      work.without_samples.insert(roster[i].worker);
+    } else {
+      grant.first_sample = data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);
+      state_.next_sample += grant.num_samples;
+    }
     if (!is_deferred) work.plan.roster[i].num_samples = grant.num_samples;
     work.grants.push_back(grant);
   }
@@ -76,6 +82,15 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
   }
   CutEvaluation(evaluations_.Take(Round(round), DataSetsOf(roster)), work);
   return work;
+}
+
+messages::Grant WorkLedger::Extend(WorkerId worker, const messages::Grant& grant) {
+  messages::Grant more = grant;
+  more.first_sample = data_.Take(data_.SetOf(worker), grant.num_samples);
+  more.first_position = state_.next_sample;
+  state_.next_sample += grant.num_samples;
+  more.num_heldout_samples = 0;
+  return more;
 }
 
 int WorkLedger::max_roster_of(const SiteOrder& order) {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,8 @@ class WorkLedger {
   struct Work {
     sync::RoundPlan plan;
     std::vector<messages::Grant> grants;
+    // The members whose grants have a weight, and no samples.
+    std::set<WorkerId> without_samples = {};
   };
 
   // What this object knows beside the job.
@@ -82,8 +85,13 @@ class WorkLedger {
   // - With DefersContributions(), the caller has set num_samples to the number of samples in the
   //   member's contribution to this round. In the job's last round, and with kNo, the grants then
   //   have no samples.
+  // Members in `without_samples` get a grant without samples, unless the job has local steps.
   Work OpenRound(ViewId view, absl::Span<const sync::RosterMember> roster, Round min_round,
-                 Computes computes = Computes::kYes, const MemberSpeeds& speeds = {});
+                 Computes computes = Computes::kYes, const MemberSpeeds& speeds = {},
+                 const std::set<WorkerId>& without_samples = {});
+  // Hands out as many samples again as `grant` has, and advances the cursors. Returns a grant of
+  // the same round with them.
+  messages::Grant Extend(WorkerId worker, const messages::Grant& grant);
   // Opens a round that carries out this order of a site. It is numbered and cut as in OpenRound().
   // Requires: all members have the same data set, and there are at most max_roster_of(order)
   // members.

@@ -55,6 +55,7 @@ void WorkerAssignment::EndLife() {
   memory_.is_waiting = false;
   memory_.is_leaving = false;
   memory_.grant.reset();
+  memory_.num_extra_samples = 0;
   memory_.samples_in_hand.clear();
 }
 
@@ -63,9 +64,10 @@ void WorkerAssignment::BeginMembership(int64_t progress, absl::Time now) {
   idle_since_ = now;
 }
 
-void WorkerAssignment::Give(const messages::Grant& grant, absl::Time now) {
+void WorkerAssignment::Give(const messages::Grant& grant, absl::Time now, bool without_samples) {
   memory_.is_waiting = false;
   memory_.grant = grant;
+  memory_.num_extra_samples = without_samples ? -grant.num_samples : 0;
   contributed_to_.clear();
   attached_since_grant_.clear();
   given_at_ = now;
@@ -103,7 +105,7 @@ ReportVerdict WorkerAssignment::Classify(const messages::RoundReport& report,
       report.heldout_correct > report.heldout_predictions) {
     return {Kind::kTooManyPredictions, kMaxPredictions};
   }
-  int64_t most_samples = memory_.grant->num_samples;
+  int64_t most_samples = memory_.grant->num_samples + memory_.num_extra_samples;
   if (job::DefersContributions(job)) {
     most_samples = memory_.samples_in_hand.empty() ? 0 : memory_.samples_in_hand.back();
   }
@@ -121,7 +123,8 @@ int64_t WorkerAssignment::SamplesInHand() const {
 }
 
 int64_t WorkerAssignment::UnreportedSamples(const job::JobSpec& job) const {
-  const int64_t granted = memory_.grant.has_value() ? memory_.grant->num_samples : 0;
+  const int64_t granted =
+      memory_.grant.has_value() ? memory_.grant->num_samples + memory_.num_extra_samples : 0;
   const bool has_window = job::DefersContributions(job) && !memory_.samples_in_hand.empty();
   return granted + (has_window ? memory_.samples_in_hand.back() : 0);
 }
@@ -151,6 +154,7 @@ void WorkerAssignment::Complete(const messages::RoundReport& report, const job::
     }
   }
   memory_.grant.reset();
+  memory_.num_extra_samples = 0;
   samples_.Add(static_cast<double>(report.num_samples), now);
   CountTimes(report);
 }

@@ -38,6 +38,10 @@ class WorkerAssignment {
     bool is_waiting = false;
     bool is_leaving = false;
     std::optional<messages::Grant> grant;
+    // Number of samples that were handed out for `grant`, minus its num_samples. Grows with
+    // OnExtended(). Negative means that the grant itself has no samples.
+    int64_t num_extra_samples = 0;
+    bool wants_no_samples = false;  // as the worker last asked
     int64_t last_granted = -1;
     int64_t last_reported = -1;
     int64_t progress = 0;
@@ -82,7 +86,9 @@ class WorkerAssignment {
   // - It holds a grant.
   // - It leaves and owes no contribution.
   // Returns true if the wait begins with this call.
-  bool SetWaiting() {
+  // `without_samples` means that it wants no samples with that grant.
+  bool SetWaiting(bool without_samples = false) {
+    memory_.wants_no_samples = without_samples;
     const bool was_waiting = memory_.is_waiting;
     memory_.is_waiting = !memory_.grant.has_value() && (!memory_.is_leaving || owes_contribution());
     return memory_.is_waiting != was_waiting;
@@ -94,8 +100,12 @@ class WorkerAssignment {
     memory_.is_waiting = memory_.is_waiting && owes_contribution();
   }
   bool is_waiting() const { return memory_.is_waiting; }
+  bool wants_no_samples() const { return memory_.wants_no_samples; }
   bool is_leaving() const { return memory_.is_leaving; }
-  void Give(const messages::Grant& grant, absl::Time now);
+  // `without_samples` means that no samples were handed out for the grant.
+  void Give(const messages::Grant& grant, absl::Time now, bool without_samples = false);
+  // Records that the worker got more samples for the grant that it holds.
+  void OnExtended(int64_t num_samples) { memory_.num_extra_samples += num_samples; }
   const std::optional<messages::Grant>& grant() const { return memory_.grant; }
   absl::Time given_at() const { return given_at_; }
   // Returns the time since which the worker could have asked for work.

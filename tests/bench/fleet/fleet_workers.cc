@@ -117,7 +117,8 @@ class LightWorker {
   absl::Status Work(OnGrant on_grant) {
     std::optional<messages::RoundReport> report;
     while (true) {
-      ASSIGN_OR_RETURN(const messages::Grant grant, link_->NextGrant(report, /*leaving=*/false));
+      ASSIGN_OR_RETURN(const messages::Grant grant,
+                       link_->NextGrant(report, /*leaving=*/false, /*without_samples=*/false));
       report.reset();
       if (grant.kind == messages::Grant::Kind::kWait) continue;
       if (grant.kind != messages::Grant::Kind::kTrain || !on_grant(grant.round.value())) {
