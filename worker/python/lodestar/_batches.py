@@ -20,6 +20,19 @@ def parts_of(samples: Sequence[int], count: int) -> List[List[int]]:
     return [list(samples[begin:end]) for begin, end in zip(ends, ends[1:])]
 
 
+def make_loader(dataset: Any, options: dict) -> Any:
+    """Returns a torch.utils.data.DataLoader. Raises LodestarError INVALID_ARGUMENT for options that
+    it does not take."""
+    import torch
+
+    try:
+        return torch.utils.data.DataLoader(dataset, **options)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise LodestarError("INVALID_ARGUMENT",
+                            "torch.utils.data.DataLoader does not take the options of loader(): "
+                            f"{error}") from error
+
+
 class GrantedBatches:
     """Of a map-style data set: the samples that were granted. A DataLoader's processes load what is
     expected to be granted next; what they guessed wrong is thrown away."""
@@ -32,13 +45,10 @@ class GrantedBatches:
           options: of torch.utils.data.DataLoader.
           put: returns a batch on its device.
         """
-        import torch
-
         self._expect = expect
         self._num_parts = num_parts
         self._put = put
-        self._loader = torch.utils.data.DataLoader(dataset, batch_sampler=self._requests(),
-                                                   **options)
+        self._loader = make_loader(dataset, {"batch_sampler": self._requests(), **options})
         self._iterator: Optional[Iterator[Any]] = None
         # Always whole steps, but for the first part of the one at hand.
         self._asked: Deque[List[int]] = deque()  # of the DataLoader, and not taken yet

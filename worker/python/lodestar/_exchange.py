@@ -440,6 +440,10 @@ class ReducedSteps(_GradientSteps):
             gradient = tensor.parameter.grad
             if gradient is None and not tensor.parameter.requires_grad:
                 continue  # frozen after attach()
+            if tensor.is_sparse and (gradient is None or gradient.is_sparse):
+                # As the program's optimizer would have it: the rows that some worker has used.
+                tensor.parameter.grad = tensor.weights.to(tensor.parameter).to_sparse(1)
+                continue
             if gradient is None or gradient.is_sparse:
                 tensor.parameter.grad = torch.empty_like(tensor.parameter)
             tensor.here(tensor.parameter.grad).copy_(tensor.weights)
@@ -542,7 +546,7 @@ class _GradientSender:
                 "FAILED_PRECONDITION",
                 f"backward() has added to the gradient of {tensor.name} a second time in one step, "
                 "but the first gradient may have been sent already. Use loader(..., accumulate=), "
-                "or attach(..., overlap=False)")
+                "attach(..., overlap=False), or checkpoint(..., use_reentrant=False)")
         gradient = tensor.parameter.grad
         self.take(tensor, gradient)
         self._taken[id(tensor)] = (gradient, self._mark(gradient))

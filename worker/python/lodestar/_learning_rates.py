@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional
 
+from lodestar._arguments import described
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import first_rate
 from lodestar.worker_api import Step, Worker
@@ -29,12 +31,12 @@ class LearningRates:
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
         self._firsts = [first_rate(group) for group in optimizer.param_groups]
-        self.largest = max(self._firsts)
+        self.largest = max(self._firsts, default=0.0)
         self._shares = [rate / self.largest if self.largest else 1.0 for rate in self._firsts]
         self._are_own = False
         self._first_rate = 1.0  # of the job, if are_own
         self._scale = 1.0  # of the job, by psctl and roll-backs
-        self._set: List[float] = []  # by begin_step(), if the job uses its own rates
+        self._set: List[Optional[float]] = []  # by begin_step(), if the job uses its own rates
         self.may_change = False
 
     def propose(self, worker: Worker) -> None:
@@ -64,15 +66,16 @@ class LearningRates:
         self.check()
         groups = self._optimizer.param_groups
         for group, share in zip(groups, self._shares):
-            group["lr"] = of_job * share
-        self._set = [group["lr"] for group in groups]
+            if group.get("lr") is not None:
+                group["lr"] = of_job * share
+        self._set = [group.get("lr") for group in groups]
 
     def check(self) -> None:
         """Raises LodestarError FAILED_PRECONDITION if the program has changed rates of the job."""
         if self._are_own or self.may_change:
             return
         for number, (group, rate) in enumerate(zip(self._optimizer.param_groups, self._set)):
-            if group["lr"] != rate:
+            if rate is not None and group.get("lr") not in (None, rate):
                 raise LodestarError(
                     "FAILED_PRECONDITION",
                     f"a scheduler, or the loop, has set the learning rate of group {number} to "
@@ -85,7 +88,12 @@ class LearningRates:
         """Returns the largest rate with which the step at hand is made; `of_job` is the job's."""
         if not self._are_own:
             return of_job
-        return self._scale * max(float(group["lr"]) for group in self._optimizer.param_groups)
+        return self._scale * max((float(group["lr"]) for group in self._groups()), default=0.0)
+
+    def _groups(self) -> List[Dict[str, Any]]:
+        """Returns the groups of parameters that have a learning rate: some optimizers choose it by
+        themselves."""
+        return [group for group in self._optimizer.param_groups if group.get("lr") is not None]
 
     @contextlib.contextmanager
     def scaled(self) -> Iterator[None]:
@@ -93,7 +101,7 @@ class LearningRates:
         if not self._are_own or self._scale == 1.0:
             yield
             return
-        groups = self._optimizer.param_groups
+        groups = self._groups()
         rates = [group["lr"] for group in groups]
         for group in groups:
             group["lr"] = group["lr"] * self._scale
@@ -119,7 +127,7 @@ class LearningRates:
         several rates."""
         if not self._are_own:
             return None
-        groups = self._optimizer.param_groups
+        groups = self._groups()
         if len({float(group["lr"]) for group in groups}) == 1:
             return {-1: float(groups[0]["lr"])}
         rates = {id(parameter): float(group["lr"]) for group in groups
@@ -127,7 +135,9 @@ class LearningRates:
         of_blocks: Dict[int, float] = {}
         first: Dict[int, str] = {}
         for tensor in tensors:
-            rate = rates[id(tensor.parameter)]
+            rate = rates.get(id(tensor.parameter))
+            if rate is None:
+                continue  # it was taken out of the optimizer, which the step refuses
             name = first.setdefault(tensor.block, tensor.name)
             if of_blocks.setdefault(tensor.block, rate) != rate:
                 raise LodestarError(
@@ -145,6 +155,10 @@ class JobSchedulers:
 
     def __init__(self, schedulers: Sequence[Any]) -> None:
         """Raises LodestarError INVALID_ARGUMENT for one that cannot be moved."""
+        if not isinstance(schedulers, Sequence):
+            raise LodestarError("INVALID_ARGUMENT",
+                                f"schedulers= is {described(schedulers)}, but must be a list: "
+                                "schedulers=[scheduler]")
         for scheduler in schedulers:
             if not hasattr(scheduler, "last_epoch") or type(
                     scheduler).__name__ == "ReduceLROnPlateau":

@@ -23,8 +23,10 @@ def settings_by_parameter(optimizer: Any) -> Dict[int, Dict[str, str]]:
 
 
 def first_rate(group: Dict[str, Any]) -> float:
-    """Returns the learning rate that a group of parameters began with, before any scheduler."""
-    return float(group.get("initial_lr", group["lr"]))
+    """Returns the learning rate that a group of parameters began with, before any scheduler, or 0
+    if it has none."""
+    rate = group.get("initial_lr", group.get("lr"))
+    return 0.0 if rate is None else float(rate)
 
 
 def first_state(optimizer: Any) -> Optional[str]:

@@ -36,7 +36,12 @@ class Ranks:
 
     def __init__(self, group: Any) -> None:
         """Waits until all ranks are here, for the timeout of torch.distributed. Raises
-        LodestarError INVALID_ARGUMENT if this process is not in the group."""
+        LodestarError FAILED_PRECONDITION without torch.distributed, and INVALID_ARGUMENT if this
+        process is not in the group."""
+        if not dist.is_initialized():
+            raise LodestarError("FAILED_PRECONDITION",
+                                "torch.distributed has no process group yet; call "
+                                "torch.distributed.init_process_group() before join(group=)")
         if dist.get_rank(group) < 0:
             raise LodestarError("INVALID_ARGUMENT",
                                 "this process is not in the group= that was given to join(); call "

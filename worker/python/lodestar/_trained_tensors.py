@@ -7,10 +7,12 @@ import warnings
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils.dlpack import from_dlpack
 
 from lodestar._library import LodestarError, library
 from lodestar._optimizer_settings import first_rate, settings_by_parameter
+from lodestar._tensor_names import TensorNames
 from lodestar.worker_api import Worker
 
 # Tensors that follow each other travel together from this size on.
@@ -18,16 +20,11 @@ _BLOCK_ELEMENTS = 1 << 20
 # Servers refuse larger ones; and from there on f32 has not every integer, with room to count.
 _LARGEST_VALUE = 1e18
 _LARGEST_COUNTER = 1 << 23
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # Integers that have the bits of an element of so many bytes.
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 # Elements that sum_of_bits() widens at a time.
 _SUMMED_ELEMENTS = 1 << 22
-
-
-def plain_name(name: str) -> str:
-    """Without what wrappers (DistributedDataParallel, torch.compile) put into names."""
-    return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
 
 
 def sum_of_bits(values: Any) -> Any:
@@ -58,6 +55,7 @@ class TrainedTensor:
       settings: of the optimizer for it, when it was attached.
       weights, gradient: its parts of the worker's vectors, in its shape; once they are there.
       block: that its gradient leaves with.
+      is_sparse: whether its gradient is sparse, as a module has it (sparse=True).
     """
 
     def __init__(self, name: str, parameter: Any, settings: Dict[str, str]) -> None:
@@ -65,6 +63,7 @@ class TrainedTensor:
         self.parameter = parameter
         self.settings = settings
         self.block = 0
+        self.is_sparse = False
         self.weights: Any = None
         self.gradient: Any = None
         self._checksum: Any = None  # of the parameter, when remember() was called
@@ -115,7 +114,7 @@ class _Buffer:
 
     def _now(self) -> Any:
         """Modules replace their buffers: it is looked up each time."""
-        return getattr(self._module, self._key)
+        return getattr(self._module, self._key, None)
 
     def place(self, worker: Worker, weights: Any) -> None:
         begin = worker.offset(self.name)
@@ -126,16 +125,44 @@ class _Buffer:
         buffer.copy_(self._value if buffer.is_floating_point() else self._value.round())
 
     def hand_over(self) -> None:
-        self._value.copy_(self._now())
+        buffer = self._now()
+        shape = list(buffer.shape) if isinstance(buffer, torch.Tensor) else None
+        if shape != self.shape:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"buffer {self.name} had the shape {self.shape} at attach() and "
+                f"{'is gone' if shape is None else f'has {shape}'} by now. Keep its shape, or "
+                "register it with persistent=False, so that it stays in this program")
+        self._value.copy_(buffer)
 
 
 def _travels(buffer: Any) -> bool:
     """Whether its mean makes sense, in f32. Constants such as masks and tables stay as they are."""
     if buffer.numel() == 0 or buffer.is_complex() or buffer.dtype in (torch.float64, torch.bool):
         return False
+    if buffer.is_meta or buffer.layout != torch.strided:
+        return False
     if buffer.is_floating_point():
         return bool((buffer.abs() < _LARGEST_VALUE).all())  # not of NaN
     return buffer.numel() == 1 and abs(int(buffer)) <= _LARGEST_COUNTER
+
+
+def _check_travels(name: str, parameter: Any) -> None:
+    """Raises LodestarError INVALID_ARGUMENT for a parameter that has no values that can be sent."""
+    if is_lazy(parameter):
+        raise LodestarError(
+            "INVALID_ARGUMENT", f"parameter {name} has no shape yet. Call the model with one batch "
+                                "before its optimizer is made and attach() is called")
+    if parameter.is_meta:
+        raise LodestarError(
+            "INVALID_ARGUMENT", f"parameter {name} is on the device meta, so it has no values. "
+                                "Call model.to_empty(device=...), and load or initialize the "
+                                "weights, before the optimizer is made and attach() is called")
+    if parameter.dtype not in _DTYPES:
+        raise LodestarError(
+            "INVALID_ARGUMENT", f"parameter {name} is {parameter.dtype}, which cannot be "
+                                "exchanged. Make it f32, bf16, f16 or f64, or freeze it "
+                                "(requires_grad=False)")
 
 
 class TrainedTensors:
@@ -145,6 +172,7 @@ class TrainedTensors:
         """Raises LodestarError INVALID_ARGUMENT without a parameter to train, or for one of the
         optimizer that is not the model's."""
         self._model = model
+        self._names = TensorNames(model)
         of_model = {id(parameter) for parameter in model.parameters()}
         decays: Dict[int, bool] = {}  # by the parameters that the optimizer has
         rates: Dict[int, float] = {}  # that they begin with; those of a block are equal
@@ -160,39 +188,51 @@ class TrainedTensors:
                 decays[id(parameter)] = group.get("weight_decay", 0.0) != 0.0
         settings = settings_by_parameter(optimizer)
         self.trained: List[TrainedTensor] = []
-        tables = {id(module.weight) for module in model.modules()
+        # Parameters without an element, which nothing can change.
+        self._empty = {id(parameter) for parameter in model.parameters()
+                       if not is_lazy(parameter) and parameter.numel() == 0}
+        tables = {id(module.weight): module.sparse for module in model.modules()
                   if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))}
         block, elements = 0, 0
         rate: Optional[float] = None  # of the block
         for name, parameter in model.named_parameters():
-            if not parameter.requires_grad or id(parameter) not in decays:
+            if (not parameter.requires_grad or id(parameter) not in decays
+                    or id(parameter) in self._empty):
                 continue
-            if parameter.dtype not in _DTYPES:
-                raise LodestarError(
-                    "INVALID_ARGUMENT", f"parameter {name} is {parameter.dtype}, which cannot be "
-                                        "exchanged. Make it f32, bf16 or f16, or freeze it "
-                                        "(requires_grad=False)")
+            _check_travels(name, parameter)
             if elements >= _BLOCK_ELEMENTS or rate not in (None, rates[id(parameter)]):
                 block, elements = block + 1, 0
             rate = rates[id(parameter)]
             elements += parameter.numel()
             self.trained.append(
-                self._make(plain_name(name), parameter, settings[id(parameter)]))
+                self._make(self._names(name), parameter, settings[id(parameter)]))
+            self.trained[-1].is_sparse = tables.get(id(parameter), False)
             add = worker.add_embedding if id(parameter) in tables else worker.add_tensor
             add(self.trained[-1].name, list(parameter.shape), block, decays[id(parameter)])
         if not self.trained:
-            raise LodestarError("INVALID_ARGUMENT",
-                                "the model has no parameter with requires_grad=True, so there is "
-                                "nothing to train")
+            raise LodestarError(
+                "INVALID_ARGUMENT",
+                f"the optimizer has {len(decays)} parameters, and none of them has elements and "
+                "requires_grad=True, so there is nothing to train. Make it of model.parameters()")
+        self._warn_of_doubles()
         self._warn_of_others(decays)
         self._buffers = self._find_buffers(model)
         for averaged in self._buffers:
             worker.add_averaged(averaged.name, averaged.shape, block + 1)
 
+    def _warn_of_doubles(self) -> None:
+        """Warns of f64 parameters."""
+        double = next((tensor.name for tensor in self.trained
+                       if tensor.parameter.dtype == torch.float64), None)
+        if double is not None:
+            warnings.warn(f"parameters are float64, such as {double}: weights and gradients travel "
+                          "as float32. Call model.float() if float32 is enough here, too")
+
     def _warn_of_others(self, optimized: Iterable[int]) -> None:
         """Warns of parameters that another optimizer may train: no other worker hears of them."""
-        others = [plain_name(name) for name, parameter in self._model.named_parameters()
-                  if parameter.requires_grad and id(parameter) not in optimized]
+        others = [self._names(name) for name, parameter in self._model.named_parameters()
+                  if parameter.requires_grad and id(parameter) not in optimized
+                  and id(parameter) not in self._empty]
         if others:
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
             warnings.warn(
@@ -214,8 +254,7 @@ class TrainedTensors:
                                     "group=torch.distributed.group.WORLD) in all of them")
         return TrainedTensor(name, parameter, settings)
 
-    @staticmethod
-    def _find_buffers(model: Any) -> List[_Buffer]:
+    def _find_buffers(self, model: Any) -> List[_Buffer]:
         """Those that are saved with the model."""
         saved = model.state_dict(keep_vars=True)
         modules = dict(model.named_modules())
@@ -223,7 +262,7 @@ class TrainedTensors:
         for name, buffer in model.named_buffers():
             if name in saved and _travels(buffer):
                 path, _, key = name.rpartition(".")
-                found.append(_Buffer(plain_name(name), modules[path], key))
+                found.append(_Buffer(self._names(name), modules[path], key))
         return found
 
     def frozen_hash(self) -> str:
@@ -237,7 +276,7 @@ class TrainedTensors:
             values = parameter.data
             if type(values) is not torch.Tensor or values.is_meta or values.is_sparse:
                 return ""
-            frozen.append((plain_name(name), list(values.shape), str(values.dtype),
+            frozen.append((self._names(name), list(values.shape), str(values.dtype),
                            checksum(values.cpu())))
         text = repr(sorted(frozen))
         return hashlib.sha256(text.encode()).hexdigest()[:16] if frozen else ""
@@ -249,11 +288,11 @@ class TrainedTensors:
 
     def check_unchanged(self, optimizer: Any) -> None:
         """Raises LodestarError FAILED_PRECONDITION if the optimizer trains others by now."""
-        known = {id(tensor.parameter) for tensor in self.trained}
+        known = self._empty.union(id(tensor.parameter) for tensor in self.trained)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.requires_grad and id(parameter) not in known:
-                    name = next((plain_name(name) for name, own in self._model.named_parameters()
+                    name = next((self._names(name) for name, own in self._model.named_parameters()
                                  if own is parameter), f"a parameter {list(parameter.shape)}")
                     raise LodestarError(
                         "FAILED_PRECONDITION",

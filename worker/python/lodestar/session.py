@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import (TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Set, Tuple,
                     Union, cast)
 
-from lodestar._batches import GrantedBatches, OwnBatches
+from lodestar._arguments import (check_data, check_function, check_heldout, described,
+                                 is_map_style, number, whole_number)
+from lodestar._batches import GrantedBatches, OwnBatches, make_loader
 from lodestar._join_strings import is_join_setting
 from lodestar._learning_rates import JobSchedulers, LearningRates
 from lodestar._library import LodestarError
+from lodestar._one_thread import OneThread, call_of_one_thread, items_of_one_thread
 from lodestar._optimizer_settings import Settings, settings_of
 from lodestar._own_data import OwnData
 from lodestar._step_weights import StepWeights
@@ -37,6 +40,9 @@ _ENDLESS = 1 << 40
 
 # Options of a DataLoader that are not the program's to choose.
 _GRANTED_OPTIONS = ("shuffle", "sampler", "batch_sampler", "drop_last")
+
+# Attribute of an optimizer that is attached.
+_SESSION = "_lodestar_session"
 
 Evaluate = Callable[[Any], Tuple[float, int, int]]
 
@@ -78,6 +84,14 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
       LodestarError: INVALID_ARGUMENT for a setting that is none.
     """
     address = address or os.environ.get("LODESTAR") or None
+    if not isinstance(address, (str, os.PathLike, type(None))):
+        raise LodestarError("INVALID_ARGUMENT",
+                            f"address= is {described(address)}, but must be text such as "
+                            "\"host:50051\", or the path of a file")
+    address = None if address is None else os.fspath(address)
+    if not isinstance(insecure, bool):
+        raise LodestarError("INVALID_ARGUMENT",
+                            f"insecure= is {described(insecure)}, but must be True or False")
     is_join_string = address is not None and is_join_setting(address)
 
     def make_worker() -> Worker:
@@ -113,6 +127,7 @@ class Session:
     def __init__(self, worker: Worker, *, check_frozen: bool = False, name: Optional[str] = None,
                  state_dir: Optional[str] = None) -> None:
         self._worker = worker
+        self.thread = OneThread()  # that is in a call
         self._check_frozen = check_frozen
         self._own_data = OwnData(worker, name, state_dir)
         self._model: Any = None
@@ -127,6 +142,7 @@ class Session:
         self._evaluate: Optional[Evaluate] = None
         self._collate: Callable[[List[Any]], Any] = list
 
+        self._has_started = False
         self._has_left = False
         self._is_over = False  # the job's end has come
         self._epoch = 0  # of the first sample of the newest step
@@ -200,6 +216,10 @@ class Session:
         from lodestar._clipping import checked_norm
 
         _check_kinds(model, optimizer)
+        if getattr(optimizer, _SESSION, self) is not self:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "another session has this optimizer; call its leave() first, or "
+                                "make an optimizer and a model for each session")
         self._tensors = self._make_tensors(model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
         self._clip_norm = checked_norm(clip_norm)
@@ -225,6 +245,7 @@ class Session:
         setattr(step, "_wrapped_by_lr_sched", True)
         optimizer.step = types.MethodType(step, optimizer)
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
+        setattr(optimizer, _SESSION, self)
         self._model, self._optimizer = model, optimizer
         return model, optimizer
 
@@ -297,9 +318,9 @@ class Session:
             batch that optimizer.step() was not called for, and for an optimizer that is not the
             job's.
         """
-        if accumulate < 1:
-            raise LodestarError("INVALID_ARGUMENT",
-                                f"accumulate={accumulate} is out of range; it must be at least 1")
+        accumulate = whole_number("accumulate", accumulate)
+        if batch_size is not None:
+            batch_size = whole_number("batch_size", batch_size)
         wrong = [name for name in _GRANTED_OPTIONS if name in options]
         if wrong:
             raise LodestarError("INVALID_ARGUMENT",
@@ -307,7 +328,7 @@ class Session:
                                 "the samples and their order; leave it out")
         is_pass = not is_own and _is_granted_loader(dataset)
         is_shuffled, placement = True, None
-        of_data = None if _is_map_style(dataset) else getattr(dataset, "batch_size", None)
+        of_data = None if is_map_style(dataset) else getattr(dataset, "batch_size", None)
         if is_pass:
             from lodestar._data_loaders import take_apart
 
@@ -328,7 +349,8 @@ class Session:
         self._own_data.accumulate = accumulate
         made_for = (batch_size, accumulate, options, placement)
         if self._source is None or self._source_of != made_for:
-            self._source = self._make_source(dataset, *made_for)
+            with self._leaving_on_error():
+                self._source = self._make_source(dataset, *made_for)
             self._source_of = made_for
         if not is_pass:
             return self._batches()
@@ -353,7 +375,7 @@ class Session:
         Raises:
           LodestarError: as loader(); INVALID_ARGUMENT for data that is not map-style.
         """
-        if not _is_map_style(dataset):
+        if not is_map_style(dataset):
             raise LodestarError("INVALID_ARGUMENT",
                                 f"a {type(dataset).__name__} has no numbered samples, so "
                                 "batch_sampler() cannot use it; give it to loader()")
@@ -375,7 +397,10 @@ class Session:
         Raises:
           LodestarError: as loader().
         """
-        self._start(_Counted(num_samples or _ENDLESS), batch_size, is_own=True)
+        count = _ENDLESS if num_samples is None else whole_number("num_samples", num_samples)
+        if batch_size is not None:
+            batch_size = whole_number("batch_size", batch_size)
+        self._start(_Counted(count), batch_size, is_own=True)
         self._own_data.is_used = True
         return self._steps()
 
@@ -414,9 +439,9 @@ class Session:
             return -(-num_samples // batch_size) if batch_size else accumulate
 
         if isinstance(dataset, torch.utils.data.IterableDataset):
-            dataset = torch.utils.data.DataLoader(dataset, batch_size=batch_size or 1, **options)
+            dataset = make_loader(dataset, {"batch_size": batch_size or 1, **options})
             return OwnBatches(dataset, num_parts, self._own_data.follow(dataset))
-        if _is_map_style(dataset):
+        if is_map_style(dataset):
             return GrantedBatches(dataset, self._expected_samples, num_parts, options,
                                   *([] if placement is None else [placement.put]))
         if options:
@@ -425,18 +450,23 @@ class Session:
                                 "its batches itself; leave it out")
         return OwnBatches(dataset, lambda _: accumulate, self._own_data.follow(dataset))
 
+    @call_of_one_thread
     def _start(self, dataset: Any, batch_size: Optional[int], *, heldout: Any = None,
                evaluate: Optional[Evaluate] = None,
                collate_fn: Optional[Callable[[List[Any]], Any]] = None, fingerprint: str = "",
                is_own: bool = False, predictions_per_sample: int = 1,
                is_shuffled: bool = True) -> None:
-        if self._model is None:
-            raise LodestarError("FAILED_PRECONDITION",
-                                "this session has no model yet; call attach() before loader()")
-        if heldout is not None and evaluate is None:
+        self._check_attached()
+        if not isinstance(dataset, _Counted):
+            check_data(dataset)
+        check_heldout(heldout, evaluate)
+        check_function("evaluate", evaluate)
+        check_function("collate_fn", collate_fn)
+        predictions_per_sample = whole_number("predictions_per_sample", predictions_per_sample)
+        if not isinstance(fingerprint, str):
             raise LodestarError("INVALID_ARGUMENT",
-                                "heldout= is given without evaluate=; give evaluate= a function "
-                                "that computes the loss of a batch")
+                                f"fingerprint= is {described(fingerprint)}, but must be 16 hex "
+                                "digits as text")
         if self._has_left:
             raise LodestarError("FAILED_PRECONDITION",
                                 "this session has left the job; call join() again")
@@ -451,14 +481,14 @@ class Session:
             collate_fn = default_collate
         self._heldout, self._evaluate = heldout, evaluate
         self._collate = collate_fn or list
-        is_map_style = _is_map_style(dataset)
         self._is_shuffled = is_shuffled
         if not is_shuffled:
             self._worker.set("data_order", "sequential")
+        is_numbered = is_map_style(dataset)
         self._worker.set_data(
-            len(dataset) if is_map_style or isinstance(dataset, _Counted) else _ENDLESS,
+            len(dataset) if is_numbered or isinstance(dataset, _Counted) else _ENDLESS,
             0 if heldout is None else len(heldout), predictions_per_sample, fingerprint,
-            is_own or not is_map_style)
+            is_own or not is_numbered)
         self._data = dataset
         if batch_size is not None:
             self._batch_size = batch_size * self._worker.num_ranks
@@ -472,6 +502,11 @@ class Session:
             self._worker.propose("batch_size", self._batch_size)
         self._enter_job()
 
+    def _check_attached(self) -> None:
+        if self._model is None:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "this session has no model yet; call attach() first")
+
     @contextlib.contextmanager
     def _leaving_on_error(self) -> Iterator[None]:
         """A worker that does not fit holds up no other."""
@@ -484,6 +519,7 @@ class Session:
     def _enter_job(self) -> None:
         if self._check_frozen:
             self._worker.set("frozen_hash", self._tensors.frozen_hash())
+        self._has_started = True
         self._worker.start()
         with self._leaving_on_error():
             self._take_job()
@@ -516,6 +552,7 @@ class Session:
                 "out in the program")
         self._exchange.check()
 
+    @items_of_one_thread
     def _batches(self, is_pass: bool = False) -> Iterator[Any]:
         """Those of the job, or of one pass over the data."""
         source = self._source
@@ -527,6 +564,8 @@ class Session:
             sizes = source.begin(step.samples)
             self._own_data.num_batches = len(sizes)
             for part, size in enumerate(sizes):
+                if self._has_left:
+                    return
                 try:
                     batch = source.take()
                 except BaseException as error:
@@ -539,6 +578,7 @@ class Session:
                 self._weights.look_at(batch)
                 yield batch
 
+    @items_of_one_thread
     def _granted_samples(self) -> Iterator[List[int]]:
         for step in self._steps():
             assert self._exchange is not None
@@ -549,6 +589,7 @@ class Session:
         step = self._worker.expect(ahead)
         return [] if step is None else step.samples
 
+    @items_of_one_thread
     def _steps(self) -> Iterator[Step]:
         if self._is_over:
             warnings.warn("the job has done all rounds of ps_server --rounds, so there are no "
@@ -561,7 +602,7 @@ class Session:
             self._loss = (0.0, 0, 0)
             self._weights.begin_step()
             yield self._step
-        while True:
+        while not self._has_left:
             try:
                 self._check_is_made()
                 self._tensors.check_unchanged(self._optimizer)
@@ -681,8 +722,9 @@ class Session:
                                                 f"{type(sums).__name__}: the sum of the losses, "
                                                 "the number of correct predictions, and the "
                                                 "number of predictions")
-                    loss, correct, predictions = sums
-                    loss_sum += float(loss)
+                    loss, correct, predictions = (number("a result of evaluate=", value)
+                                                  for value in sums)
+                    loss_sum += loss
                     num_correct += int(correct)
                     num_predictions += int(predictions)
         finally:
@@ -774,7 +816,9 @@ class Session:
             self._fail(error)
             raise
 
+    @call_of_one_thread
     def _make_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
+        check_function("closure", closure)
         if self._step is None or self._is_made:
             raise LodestarError("FAILED_PRECONDITION",
                                 "optimizer.step() was called outside of a step of the session. "
@@ -855,19 +899,22 @@ class Session:
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
+            told = number(f"{name!r} in log()", value)
             if self._is_handed_over:
-                self._late.append((str(name), _number(value)))
+                self._late.append((str(name), told))
             else:
-                self._log_metric(str(name), _number(value))
+                self._log_metric(str(name), told)
         if loss is None:
             return
         if num_predictions is None:
-            num_predictions = self._batch_samples if weight is None else int(weight)
-        if num_predictions == 0:
+            count = self._batch_samples if weight is None else int(weight)
+        else:
+            count = _count("num_predictions", num_predictions)
+        if count == 0:
             return  # the mean over no targets is NaN
         so_far = self._late_loss if self._is_handed_over else self._loss
-        sums = (so_far[0] + _number(loss) * num_predictions, so_far[1] + int(num_correct),
-                so_far[2] + num_predictions)
+        sums = (so_far[0] + number("the loss in log()", loss) * count,
+                so_far[1] + _count("num_correct", num_correct), so_far[2] + count)
         if self._is_handed_over:
             self._late_loss = sums
         else:
@@ -976,9 +1023,7 @@ class Session:
 
     def _connect(self) -> None:
         if self._exchange is None and not self._has_left:
-            if self._model is None:
-                raise LodestarError("FAILED_PRECONDITION",
-                                    "this session has no model yet; call attach() first")
+            self._check_attached()
             self._enter_job()
 
     @property
@@ -1001,7 +1046,8 @@ class Session:
         return self._worker.state
 
     def job(self, setting: str) -> str:
-        """A setting of the job, as text, once loader() was called; see Worker.job()."""
+        """Returns a setting of the job, as text, once loader() was called; see Worker.job()."""
+        self._check_connected()
         return self._worker.job(setting)
 
     def save_pretrained(self, folder: str, **options: Any) -> None:
@@ -1014,6 +1060,7 @@ class Session:
         Raises:
           LodestarError: FAILED_PRECONDITION before attach(), and if the model has none.
         """
+        self._check_attached()
         model = self._model
         while model is not None and not hasattr(model, "save_pretrained"):
             model = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
@@ -1029,7 +1076,14 @@ class Session:
         """The loader ends when the round at hand is over, as gpu_worker does for SIGTERM. Also from
         a signal handler or another thread. With --optimizer=reduce weights lack the step of that
         round, whose mean does not come any more."""
+        self._check_connected()
         self._worker.stop()
+
+    def _check_connected(self) -> None:
+        if not self._has_started:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "this session is not in a job yet; call attach() and loader() "
+                                "first")
 
     def leave(self) -> None:
         """Leaves the job now. Steps that were made are handed in. Model and optimizer stay usable."""
@@ -1044,6 +1098,7 @@ class Session:
                 hook.remove()
             self._optimizer.__dict__.pop("step", None)
             self._optimizer.__dict__.pop("zero_grad", None)
+            self._optimizer.__dict__.pop(_SESSION, None)
         self._worker.close()
 
     def __enter__(self) -> "Session":
@@ -1062,11 +1117,11 @@ def _check_kinds(model: Any, optimizer: Any) -> None:
                             "model; call attach(model, optimizer), in this order")
     if not isinstance(model, torch.nn.Module):
         raise LodestarError("INVALID_ARGUMENT",
-                            f"attach() needs one torch.nn.Module, not a {type(model).__name__}; "
+                            f"attach() needs one torch.nn.Module, not {described(model)}; "
                             "put several modules into one, such as torch.nn.ModuleList([...])")
     if not hasattr(optimizer, "param_groups"):
         raise LodestarError("INVALID_ARGUMENT",
-                            f"attach() takes one optimizer, not a {type(optimizer).__name__}: make "
+                            f"attach() takes one optimizer, not {described(optimizer)}: make "
                             "one with a group of parameters for each part, such as "
                             "torch.optim.AdamW([{'params': a.parameters()}, ...])")
 
@@ -1087,15 +1142,11 @@ def _is_same(data: Any, other: Any) -> bool:
     return data is other
 
 
-def _is_map_style(dataset: Any) -> bool:
-    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-
-
 def _is_granted_loader(data: Any) -> bool:
     """Returns whether `data` is a DataLoader over samples that servers can grant."""
     from torch.utils.data import DataLoader
 
-    return isinstance(data, DataLoader) and _is_map_style(data.dataset)
+    return isinstance(data, DataLoader) and is_map_style(data.dataset)
 
 
 def _metric_name(name: str) -> str:
@@ -1103,5 +1154,8 @@ def _metric_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._/-]", "_", name)[:_METRIC_NAME_BYTES] or "_"
 
 
-def _number(value: Any) -> float:
-    return float(value.detach() if hasattr(value, "detach") else value)
+def _count(name: str, value: Any) -> int:
+    count = int(number(f"{name}=", value))
+    if count < 0:
+        raise LodestarError("INVALID_ARGUMENT", f"{name}= is {count}, but must be at least 0")
+    return count

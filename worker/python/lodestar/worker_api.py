@@ -97,6 +97,20 @@ class Place(NamedTuple):
     is_first: bool
 
 
+def _bytes(subject: str, value: object) -> bytes:
+    """Returns text for the library, in which bytes of file names that are no UTF-8 stay as they
+    are. Raises LodestarError INVALID_ARGUMENT for text that has no such form."""
+    text = str(value)
+    try:
+        if "\0" not in text:
+            return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        pass
+    raise LodestarError("INVALID_ARGUMENT",
+                        f"{subject} is {text!r}, which has a character that no text has; give "
+                        "other text")
+
+
 def _step_of(step: _library.Step) -> Step:
     count = step.num_samples
     return Step(step.kind == _TRAIN, step.round, step.step, step.num_steps, step.learning_rate,
@@ -126,14 +140,16 @@ class Worker:
         for setting, value in settings.items():
             if value is not None:
                 text = str(int(value)) if isinstance(value, bool) else str(value)
-                self._check(self._library.set(self._handle, setting.encode(), text.encode()))
+                self._check(self._library.set(self._handle, _bytes("a setting", setting),
+                                              _bytes(f"{setting}=", text)))
 
     def _check(self, code: int) -> None:
         self._library.check(code)
 
     def set(self, setting: str, value: object) -> None:
         """One of the settings of the constructor. Before start(); data_order: before set_data()."""
-        self._check(self._library.set(self._handle, setting.encode(), str(value).encode()))
+        self._check(self._library.set(self._handle, _bytes("a setting", setting),
+                                      _bytes(f"{setting}=", value)))
 
     def propose(self, setting: str, value: object) -> None:
         """A setting of the job that counts if this is the first program of a new job, and where the
@@ -141,30 +157,31 @@ class Worker:
         weight_decay, learning_rate, clip_norm or batch_size, as the flags of ps_server; or
         lr_schedule as "program": the rates of programs' optimizers hold. Servers ignore clip_norm
         where programs make the steps. What came of it job() tells."""
-        self._check(self._library.propose(self._handle, setting.encode(), str(value).encode()))
+        self._check(self._library.propose(self._handle, _bytes("a setting", setting),
+                                          _bytes(f"{setting}=", value)))
 
     def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
                    decays: bool = True) -> None:
         """Appends a tensor. Blocks are 0, 1, 2, ... in the order in which forward uses them."""
         sizes = (ctypes.c_int64 * len(shape))(*shape)
-        self._check(self._library.add_tensor(self._handle, name.encode(), sizes, len(shape), block,
-                                             int(decays)))
+        self._check(self._library.add_tensor(self._handle, _bytes("a tensor", name), sizes,
+                                             len(shape), block, int(decays)))
 
     def add_embedding(self, name: str, shape: Sequence[int], block: int = 0,
                       decays: bool = True) -> None:
         """Appends a table of which a sample touches few rows: of it the servers take the plain mean,
         where --outer_reduction=direction takes the mean direction of others."""
         sizes = (ctypes.c_int64 * len(shape))(*shape)
-        self._check(self._library.add_embedding(self._handle, name.encode(), sizes, len(shape),
-                                                block, int(decays)))
+        self._check(self._library.add_embedding(self._handle, _bytes("a tensor", name), sizes,
+                                                len(shape), block, int(decays)))
 
     def add_averaged(self, name: str, shape: Sequence[int], block: int) -> None:
         """Appends a tensor that no gradient belongs to, such as a running mean: each step leaves its
         new values in `parameters`, and the next weights have the mean of what all workers left. Its
         block has no others but such, and block_ready() refuses it."""
         sizes = (ctypes.c_int64 * len(shape))(*shape)
-        self._check(self._library.add_averaged(self._handle, name.encode(), sizes, len(shape),
-                                               block))
+        self._check(self._library.add_averaged(self._handle, _bytes("a tensor", name), sizes,
+                                               len(shape), block))
 
     def set_data(self, num_train_samples: int, num_heldout_samples: int = 0,
                  predictions_per_sample: int = 1, fingerprint: str = "",
@@ -172,7 +189,7 @@ class Worker:
         """How many samples there are. Before start(), or once after it, before the first step: so
         `place` can decide which data it is. `fingerprint`: 16 hex digits that are equal for workers with
         the same data, or empty: nobody compares. `is_own`: the data is this worker's alone."""
-        self._check(self._library.set_data(self._handle, fingerprint.encode(), num_train_samples,
+        self._check(self._library.set_data(self._handle, _bytes("fingerprint=", fingerprint), num_train_samples,
                                            num_heldout_samples, predictions_per_sample,
                                            int(is_own)))
 
@@ -320,7 +337,7 @@ class Worker:
         """A number of the step of training at hand, beside its loss: `psctl status` and
         --metrics_out have the mean over the round's steps and over the workers that told it. Names
         are of letters, digits and ._-/, at most 64 bytes, at most 32 in a round."""
-        self._check(self._library.log(self._handle, name.encode(), float(value)))
+        self._check(self._library.log(self._handle, _bytes("a metric", name), float(value)))
 
     def step_skipped(self) -> None:
         """Instead of step_done(), of a step of training whose gradient is not finite: the round goes
@@ -331,7 +348,7 @@ class Worker:
     def step_failed(self, why: str) -> None:
         """The step cannot be computed: the worker leaves the job, and next() says why."""
         self._has_step = False
-        self._check(self._library.step_failed(self._handle, why.encode()))
+        self._check(self._library.step_failed(self._handle, why.encode("utf-8", "replace")))
 
     @property
     def has_step(self) -> bool:
