@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional
 
+from lodestar._accelerate import inner_scheduler
 from lodestar._arguments import described
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import first_rate
@@ -159,6 +160,7 @@ class JobSchedulers:
             raise LodestarError("INVALID_ARGUMENT",
                                 f"schedulers= is {described(schedulers)}, but must be a list: "
                                 "schedulers=[scheduler]")
+        schedulers = [inner_scheduler(scheduler) for scheduler in schedulers]
         for scheduler in schedulers:
             if not hasattr(scheduler, "last_epoch") or type(
                     scheduler).__name__ == "ReduceLROnPlateau":
@@ -166,7 +168,7 @@ class JobSchedulers:
                     "INVALID_ARGUMENT",
                     f"schedulers= has a {type(scheduler).__name__}, whose rate does not depend on "
                     "the number of steps alone. Leave that scheduler out of schedulers=")
-        self._schedulers = list(schedulers)
+        self._schedulers = schedulers
         self._first = [copy.deepcopy(scheduler.state_dict()) for scheduler in schedulers]
         self._first_groups = [self._scheduled(scheduler.optimizer) for scheduler in schedulers]
         self._step: Optional[Step] = None  # the last one

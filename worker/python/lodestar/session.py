@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import (TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Set, Tuple,
                     Union, cast)
 
+from lodestar._accelerate import batches_per_step, inner_optimizer
 from lodestar._arguments import (check_data, check_function, check_heldout, described,
                                  is_map_style, number, whole_number)
 from lodestar._batches import GrantedBatches, OwnBatches, make_loader
@@ -189,7 +190,8 @@ class Session:
 
         Args:
           model: torch.nn.Module, with f32, bf16 or f16 parameters on any device.
-          optimizer: torch.optim.Optimizer of its parameters.
+          optimizer: torch.optim.Optimizer of its parameters, or what accelerator.prepare() has made
+            of it.
           overlap: gradients leave while backward computes the others. False: at optimizer.step(),
             for whoever changes this worker's gradients in between (a GradScaler; clipping in sync) or
             calls backward several times for one batch.
@@ -215,7 +217,9 @@ class Session:
                 "another job and needs another session (join(..., name=))")
         from lodestar._clipping import checked_norm
 
+        attached = model, optimizer
         _check_kinds(model, optimizer)
+        optimizer = inner_optimizer(optimizer)
         if getattr(optimizer, _SESSION, self) is not self:
             raise LodestarError("FAILED_PRECONDITION",
                                 "another session has this optimizer; call its leave() first, or "
@@ -247,7 +251,7 @@ class Session:
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
         setattr(optimizer, _SESSION, self)
         self._model, self._optimizer = model, optimizer
-        return model, optimizer
+        return attached
 
     def _make_tensors(self, model: Any, optimizer: Any) -> TrainedTensors:
         from lodestar._trained_tensors import TrainedTensors
@@ -269,7 +273,8 @@ class Session:
             # frames of the program, with their tensors and groups.
             self._settings = error.with_traceback(None)
 
-    def loader(self, dataset: Any, batch_size: Optional[int] = None, *, accumulate: int = 1,
+    def loader(self, dataset: Any, batch_size: Optional[int] = None, *,
+               accumulate: Optional[int] = None,
                heldout: Any = None, evaluate: Optional[Evaluate] = None, fingerprint: str = "",
                is_own: bool = False, predictions_per_sample: int = 1,
                **options: Any) -> Iterable[Any]:
@@ -299,7 +304,8 @@ class Session:
             ranks of join(group=), or becomes it with the first worker; in a job with
             --global_batch_size a step has as many batches as it needs. None: whatever the job has.
           accumulate: so many batches are one step; call optimizer.step() after the last one of
-            them, with losses times `share` (1/accumulate where batches are equal).
+            them, with losses times `share` (1/accumulate where batches are equal). None:
+            gradient_accumulation_steps of the program's Accelerator, or 1.
           heldout: a map-style data set for evaluations, which the job asks for (--eval_every).
           evaluate: called with a batch of it, without gradients and with the model in eval mode;
             returns the sum of the losses in nats, how many predictions were right, and how many
@@ -318,7 +324,8 @@ class Session:
             batch that optimizer.step() was not called for, and for an optimizer that is not the
             job's.
         """
-        accumulate = whole_number("accumulate", accumulate)
+        accumulate = (batches_per_step() if accumulate is None else
+                      whole_number("accumulate", accumulate))
         if batch_size is not None:
             batch_size = whole_number("batch_size", batch_size)
         wrong = [name for name in _GRANTED_OPTIONS if name in options]
