@@ -649,6 +649,11 @@ void Worker::TakeLastWeights(const messages::Grant& done) {
   const std::shared_ptr<client::CancellableTransport> transport = CurrentTransport();
   const absl::Status pulled = runner_->PullWeights(ContextOf(transport.get()), min_round);
   if (pulled.ok()) return;
+  if (IsStopping()) {
+    // The program leaves, and so it does not wait for these weights.
+    logging::LogWarn("the job is done, but its last weights did not arrive: {}", pulled.message());
+    return;
+  }
   last_weights_ = absl::UnavailableError(
       absl::StrCat("the job is done, but its last weights did not arrive: ", pulled.message(),
                    "; get them with psctl export"));

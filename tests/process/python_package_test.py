@@ -118,10 +118,29 @@ class PythonPackageTest(ClusterTestCase):
                           timeout=cluster_processes.PATIENCE_SECONDS)
 
   def test_errors_name_arguments_and_not_flags_of_gpu_worker(self):
+    for text, wanted in (
+        ("--coordinator=h:1, --insecure", "address=h:1, insecure=True"),
+        ("without --join", "without address= (a join string)"),
+        ("--join: not a join string", "address=: not a join string"),
+        ("`psctl x --name=y` and --name", "`psctl x --name=y` and name="),
+        ("setting name: 0 bytes", "name=: 0 bytes"),
+        ("setting threads='x' is wrong", "threads='x' is wrong"),
+        ("give --data, or --data_partition=own", "give dataset=, or is_own=True"),
+        ("--shared_memory=false", "shared_memory=False"),
+        ("ps_server --name_of --batch_size=8", "ps_server --name_of --batch_size=8")):
+      shown = self.run_python("import sys; from lodestar._python_words import in_words_of_python\n"
+                              "print(in_words_of_python(sys.argv[1]))", text)
+      self.assertEqual(shown.stdout, wanted + "\n", shown.stderr)
+
+  def test_arguments_of_join_are_named_in_errors_of_the_library(self):
+    """Those that only Python has are checked there."""
     shown = self.run_python(
-        "from lodestar._library import in_words_of_python as words\n"
-        "print(words('--coordinator=h:1 has no --join; --insecure; `psctl x --name=y`'))")
-    self.assertEqual(shown.stdout, "address=h:1 has no address=; insecure=True; `psctl x --name=y`\n")
+        "import inspect, lodestar\n"
+        "from lodestar._python_words import in_words_of_python\n"
+        "names = set(inspect.signature(lodestar.join).parameters)\n"
+        "for name in sorted(names - {'address', 'check_frozen', 'group'}):\n"
+        "  print(in_words_of_python(f'--{name}').partition('=')[0] == name or name)")
+    self.assertEqual(set(shown.stdout.split()), {"True"}, shown.stdout + shown.stderr)
 
   def test_worker_with_other_frozen_weights_than_a_living_one_is_refused(self):
     server = self.start_client_server()

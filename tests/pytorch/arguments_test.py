@@ -196,6 +196,35 @@ class ArgumentsTest(replay.ReplayTestCase):
         with self.subTest(flags=flags, use=use.__name__):
           self.assertTrue(self.run_alone(use, **flags))
 
+  def test_fork_of_a_worker_gives_model_and_optimizer_back_and_ends_nothing(self):
+
+    def leave_in_child(ps, optimizer, rate):
+      with ps:
+        pass
+      ps.leave()
+      optimizer.step()  # it is the program's
+      assert optimizer.param_groups[0]["lr"] == rate
+
+    def use(ps, model, optimizer):
+      codes = []
+      for number, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, 8)):
+        program.make_step(model, optimizer, indices)
+        if number != 1:
+          continue
+        child = os.fork()
+        if child == 0:
+          try:
+            leave_in_child(ps, optimizer, optimizer.param_groups[0]["lr"])
+            os._exit(0)
+          finally:
+            os._exit(1)
+        codes.append(os.waitpid(child, 0)[1])
+      return codes, ps.is_over
+
+    for flags in MODES:
+      with self.subTest(flags=flags):
+        self.assertEqual(self.run_alone(use, ends=True, **flags), ([0], True))
+
   def test_second_thread_inside_a_session_is_refused(self):
     is_inside, may_go_on = threading.Event(), threading.Event()
 

@@ -113,6 +113,14 @@ class FsdpTest(replay.ReplayTestCase):
     self.assertEqual([run["place"] for run in runs], [(0, 1, True)] * 2)
     self.replay_gradients(runs, "mlp", "adamw")
 
+  def test_metrics_that_a_round_has_no_room_for_are_left_out_with_one_warning(self):
+    server = self.start_client_server(min_workers=1, mode="sync", **ADAMW)
+    ranks = self.start_ranks("mlp", "adamw", "--metrics")
+    self.outcomes(ranks)
+    self.assert_ends(server)
+    self.assertEqual([rank.log().count("this metric is left out\n") for rank in ranks], [1, 0])
+    self.assertEqual({len(line["metrics"]) for line in self.metrics() if "metrics" in line}, {32})
+
   def test_tied_and_frozen_weights_in_async(self):
     runs = self.run_alone("transformer", "momentum", mode="async", **MOMENTUM)
     self.replay_gradients(runs, "transformer", "momentum", tolerance=2e-6)

@@ -119,6 +119,8 @@ def train(address, name, model_name, optimizer_name, rank, options):
           loss = loss * torch.inf
         scaler.scale(loss).backward()
         ps.log({"loss": loss / ps.share, "rank": rank})
+        if "--metrics" in options:  # more than a round may have, in both ranks together
+          ps.log({f"of_{rank}_{k}": k for k in range(20)})
         if ps.is_last_batch:
           scaler.step(optimizer)
           scaler.update()

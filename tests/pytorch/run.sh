@@ -10,7 +10,8 @@
 set -uo pipefail
 # shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
 source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
-of_ranks=(FsdpTest.test_sync_with_evaluations FsdpTest.test_local_sgd FsdpTest.test_an_error_in_one_rank_ends_both)
+of_ranks=(FsdpTest.test_sync_with_evaluations FsdpTest.test_metrics_that_a_round_has_no_room_for_are_left_out_with_one_warning
+          FsdpTest.test_local_sgd FsdpTest.test_an_error_in_one_rank_ends_both)
 if [[ "${1:-}" == --all ]]; then
   of_ranks=()
   shift

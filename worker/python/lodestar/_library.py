@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from typing import Optional
+
+from lodestar._python_words import in_words_of_python
 
 _API_MAJOR = 1
 _API_MINOR = 1  # at least
@@ -16,28 +17,6 @@ _CODES = ("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED",
           "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
           "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS",
           "UNAUTHENTICATED")
-
-
-# Flags of gpu_worker that are arguments here, and how those are written.
-_ARGUMENTS = {
-    "coordinator": "address=", "join": "address=", "insecure": "insecure=True",
-    **{name: name + "=" for name in ("name", "state_dir", "keep_residuals", "tls_cert", "tls_key",
-                                     "tls_ca", "shared_memory", "leave_timeout", "connect_timeout",
-                                     "threads")}}
-_FLAG = re.compile(r"--(" + "|".join(_ARGUMENTS) + r")\b(=?)")
-
-
-def in_words_of_python(text: str) -> str:
-    """A message of the library with the arguments of join() in place of flags of gpu_worker. What
-    stands in backquotes is a command of a shell, and stays."""
-
-    def argument_for(flag: "re.Match[str]") -> str:
-        argument = _ARGUMENTS[flag[1]]
-        return argument.partition("=")[0] + "=" if flag[2] else argument
-
-    parts = text.split("`")
-    parts[::2] = [_FLAG.sub(argument_for, part) for part in parts[::2]]
-    return "`".join(parts)
 
 
 class LodestarError(RuntimeError):

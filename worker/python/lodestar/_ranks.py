@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
@@ -46,6 +47,7 @@ class Ranks:
             raise LodestarError("INVALID_ARGUMENT",
                                 "this process is not in the group= that was given to join(); call "
                                 "join() only in processes of the group")
+        self._process = os.getpid()
         self.members: List[int] = dist.get_process_group_ranks(group)
         self.count = len(self.members)
         self.rank = dist.get_rank(group)
@@ -55,6 +57,11 @@ class Ranks:
         self._key = f"lodestar/{self._group.group_name}/end"
         self._has_ended = False
         self._was_first = False  # to end
+
+    @property
+    def is_in_fork(self) -> bool:
+        """Whether this process was forked from that of the rank."""
+        return os.getpid() != self._process
 
     def lead(self, call: Callable[[], Any], is_ready: Callable[[], bool] = lambda: True) -> Any:
         """Rank 0 calls, and what comes of it, a value or a LodestarError, comes of it in all ranks.
@@ -172,7 +179,7 @@ class Ranks:
     def end(self, why: str) -> None:
         """Ends this rank. The other ranks end with LodestarError ABORTED when they next wait for
         it."""
-        if self._has_ended:
+        if self._has_ended or self.is_in_fork:
             return
         self._has_ended = True
         with contextlib.suppress(RuntimeError, ValueError, AssertionError):

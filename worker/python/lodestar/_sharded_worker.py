@@ -4,6 +4,7 @@ others follow."""
 from __future__ import annotations
 
 import ctypes
+import warnings
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -85,6 +86,10 @@ class ShardedWorker:
         self._rates: Dict[int, float] = {}  # of the step at hand, by block
         self._weight: Optional[int] = None  # of the step at hand
         self._blocks: Dict[str, int] = {}  # as the tensors were added
+
+    @property
+    def is_in_fork(self) -> bool:
+        return self.ranks.is_in_fork
 
     def set(self, setting: str, value: object) -> None:
         """As propose()."""
@@ -360,6 +365,7 @@ class Leader(ShardedWorker):
     def __init__(self, ranks: Ranks, make_worker: Callable[[], Worker]) -> None:
         super().__init__(ranks)
         self._own: Optional[Worker] = None
+        self._has_left_out = False  # a metric
 
         def make() -> None:
             self._own = make_worker()
@@ -411,11 +417,22 @@ class Leader(ShardedWorker):
             worker.set_weight(sum(weights))
         for name in dict.fromkeys(name for rank in told for name in rank.metrics):
             values = [rank.metrics[name] for rank in told if name in rank.metrics]
-            worker.log(name, sum(values) / len(values))
+            self._log(name, sum(values) / len(values))
         counted = told if self._is_cut(self._step) else told[:1]
         loss_sum, num_correct, num_predictions = (sum(sums)
                                                   for sums in zip(*(rank.sums for rank in counted)))
         worker.step_done(loss_sum, num_correct, num_predictions)
+
+    def _log(self, name: str, value: float) -> None:
+        """Warns once of a metric that the round has no room for, and leaves it out."""
+        try:
+            self._worker().log(name, value)
+        except LodestarError as error:
+            if error.code != "INVALID_ARGUMENT":
+                raise
+            if not self._has_left_out:
+                warnings.warn(f"{error}; this metric is left out")
+            self._has_left_out = True
 
     def step_failed(self, why: str) -> None:
         super().step_failed(why)

@@ -1093,10 +1093,11 @@ class Session:
                                 "first")
 
     def leave(self) -> None:
-        """Leaves the job now. Steps that were made are handed in. Model and optimizer stay usable."""
+        """Leaves the job now. Steps that were made are handed in. Model and optimizer stay usable.
+        In a process that was forked from the worker's, it only gives both back: the worker stays."""
         self._has_left = True
         self._close_source()
-        if self._is_made:
+        if self._is_made and not self._worker.is_in_fork:
             self._hand_over()
         self._own_data.close()
         self._step = None

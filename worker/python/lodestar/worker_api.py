@@ -267,9 +267,14 @@ class Worker:
                                         ctypes.byref(is_first)))
         return Place(index.value, count.value, bool(is_first.value))
 
+    @property
+    def is_in_fork(self) -> bool:
+        """Whether this process was forked from the one that has made the worker."""
+        return os.getpid() != self._process
+
     def _wait(self, for_job: bool) -> None:
         """So that handlers of signals run meanwhile."""
-        if os.getpid() != self._process:
+        if self.is_in_fork:
             raise LodestarError("FAILED_PRECONDITION",
                                 "a worker can be used only in the process that made it; make a "
                                 "worker in each process")
@@ -383,7 +388,7 @@ class Worker:
 
     def close(self) -> None:
         """Leaves, if that was not done, whatever comes of it. The vectors stay."""
-        if self._has_started and os.getpid() == self._process:
+        if self._has_started and not self.is_in_fork:
             self._has_started = False
             _open_workers.discard(self)
             self._library.leave(self._handle)
