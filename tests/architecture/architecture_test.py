@@ -172,6 +172,18 @@ class RulesCanFail(unittest.TestCase):
         for right in ("// Offers work. 0 means no limit.\n", "// Codes: 77: skipped.\n", 'text = "// Of a job.";\n'):
             self.assertEqual(violations(right), [], right)
 
+    def test_docstrings_of_the_python_package_are_sentences(self):
+        def violations(docstring, folder="worker/python"):
+            text = f'class A:\n    def b(c):\n        """{docstring}"""\n'
+            return violations_of_files({folder + "/a.py": text}, prose_rules.check_prose)
+
+        for wrong in ("Of rank 0.", "Those of the job.", "That of c.", "Returns c.\n\n        Of rank 0.", "Nobody waits.",
+                      "Does b.\n\n        Args:\n          c: of d, whoever asks.", "Returns c; 0: no limit."):
+            self.assertNotEqual(violations(wrong), [], wrong)
+            self.assertEqual(violations(wrong, "tests"), [], wrong)
+        for right in ("Returns c of rank 0.", "Does b.\n\n        Args:\n          c: of d."):
+            self.assertEqual(violations(right), [], right)
+
     def test_links_of_pages_lead_somewhere(self):
         heading = "# A `page` of\n\n## Many, words: here\n\n## Many words here\n"
 

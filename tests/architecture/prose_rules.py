@@ -5,20 +5,26 @@ check_prose() takes the root of a checkout and returns one line per violation. s
 subject and a verb, programs are no "who", and a special value is spelled ("0 means no limit").
 """
 
+import ast
 import os
 import re
 
 import layer_rules
 
+# The docstrings that are checked. They are the manual of those who train from Python.
+DOCSTRINGS = "worker/python"
 FOLDERS = (*layer_rules.LAYERS, "third_party")
 # Openings of comments that stand for a sentence without its subject or its verb.
 OPENING = re.compile(r"(?:Of|Whose|Who|Whoever|Nobody|Somebody)\b")
+OPENING_OF_DOCSTRING = re.compile(OPENING.pattern + r"|(?:Those|That) of\b")
 PHRASE = re.compile(r"\b(?:so, too|likewise|as ever|whoever|nobody|somebody)\b", re.IGNORECASE)
 SPECIAL_VALUE = re.compile(r"(?:^|[;(.] )(?:-1|0): ")
 # These pages are covered, and of folders the Markdown files below them.
 PAGES = ("README.md", "SECURITY.md", "deploy/README.md", "docs", "worker/python/README.md")
 CODE_OF_PAGES = re.compile(r"^( *)```.*?^\1```$|^    .*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 PART_OF_PAGE = re.compile(r"\n\s*\n|\n(?=[ ]*(?:- |\d+\. |\||#))|(?<=[^\\\n]) ?\| ?(?=[^\n])")
+# A blank line, or the name of an item such as an argument.
+PART_OF_DOCSTRING = re.compile(r"\n\s*\n|\n\s+[\w, *]+:[ \n]")
 COMMENT = {".h": "//", ".cc": "//", ".cu": "//", ".cuh": "//", ".proto": "//", ".py": "#", ".sh": "#"}
 
 
@@ -38,8 +44,22 @@ def comments(text, mark):
             yield number, comment.strip("/ ").strip()
 
 
-def violations_of(comment):
-    if OPENING.match(comment):
+def docstrings(text):
+    """Yields line number and text of each paragraph, and of each item of a list, of a docstring in Python."""
+    for node in ast.walk(ast.parse(text)):
+        is_documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if not is_documented or ast.get_docstring(node) is None:
+            continue
+        text_of_node = node.body[0].value.value
+        begin = 0
+        for end in [*PART_OF_DOCSTRING.finditer(text_of_node), None]:
+            part = text_of_node[begin:end.start() if end else len(text_of_node)]
+            yield node.body[0].lineno + text_of_node.count("\n", 0, begin), " ".join(part.split())
+            begin = end.end() if end else begin
+
+
+def violations_of(comment, opening=OPENING):
+    if opening.match(comment):
         yield "begins without its subject or its verb"
     if phrase := PHRASE.search(comment):
         yield f'says "{phrase.group()}"'
@@ -81,7 +101,12 @@ def check_prose(root):
                     continue
                 path = os.path.join(parent, name)
                 with open(path, encoding="utf-8") as file:
-                    for number, comment in comments(file.read(), mark):
-                        violations += [f"{os.path.relpath(path, root)}:{number}: a comment {why}: {comment[:80]}"
-                                       for why in violations_of(comment)]
+                    text = file.read()
+                path = os.path.relpath(path, root)
+                violations += [f"{path}:{number}: a comment {why}: {comment[:80]}"
+                               for number, comment in comments(text, mark) for why in violations_of(comment)]
+                if name.endswith(".py") and path.startswith(DOCSTRINGS):
+                    violations += [f"{path}:{number}: a docstring {why}: {part[:80]}"
+                                   for number, part in docstrings(text)
+                                   for why in violations_of(part, OPENING_OF_DOCSTRING)]
     return violations

@@ -54,7 +54,7 @@ def main():
         worker.allocate()
 
         def views_of(vector):
-            """Of each leaf, in its shape; what is written there is in the vector."""
+            """Returns views of the leaves, in their shapes: what is written there is in the vector."""
             flat = numpy.frombuffer(vector, dtype=numpy.float32)
             return [flat[worker.offset(name):][:leaf.size].reshape(leaf.shape)
                     for name, leaf in zip(names, leaves)]

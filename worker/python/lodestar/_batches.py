@@ -14,7 +14,8 @@ NumParts = Callable[[int], int]
 
 
 def parts_of(samples: Sequence[int], count: int) -> List[List[int]]:
-    """So many parts that differ by one sample at most; fewer if there are fewer samples."""
+    """Cuts samples into `count` parts whose sizes differ by one at most. There are fewer parts if
+    there are fewer samples."""
     count = min(count, len(samples))
     ends = [len(samples) * k // count for k in range(count + 1)]
     return [list(samples[begin:end]) for begin, end in zip(ends, ends[1:])]
@@ -34,15 +35,16 @@ def make_loader(dataset: Any, options: dict) -> Any:
 
 
 class GrantedBatches:
-    """Of a map-style data set: the samples that were granted. A DataLoader's processes load what is
-    expected to be granted next; what they guessed wrong is thrown away."""
+    """Loads the granted samples of a map-style data set. A DataLoader's processes load what is
+    expected to be granted next, and wrong guesses are thrown away."""
 
     def __init__(self, dataset: Any, expect: Expect, num_parts: NumParts, options: dict,
                  put: Callable[[Any], Any] = lambda batch: batch) -> None:
-        """
+        """Makes the DataLoader. Its processes start with the first batch.
+
         Args:
-          num_parts: of a step of so many samples.
-          options: of torch.utils.data.DataLoader.
+          num_parts: returns the number of batches of a step with so many samples.
+          options: options of torch.utils.data.DataLoader.
           put: returns a batch on its device.
         """
         self._expect = expect
@@ -57,7 +59,7 @@ class GrantedBatches:
         self._num_wrong = 0  # of those asked: the first ones, which are not wanted
 
     def begin(self, samples: Sequence[int]) -> List[int]:
-        """A step with these samples. Returns the sizes of its batches."""
+        """Begins a step with these samples. Returns the sizes of its batches."""
         parts = self._parts_of(samples)
         known = [*self._asked, *self._planned]
         if known[:len(parts)] == parts:
@@ -72,7 +74,7 @@ class GrantedBatches:
         return parts_of(samples, self._num_parts(len(samples)))
 
     def take(self) -> Any:
-        """The next batch of the step."""
+        """Returns the next batch of the step."""
         if self._iterator is None:
             self._iterator = iter(self._loader)
         while self._num_wrong > 0:
@@ -90,7 +92,7 @@ class GrantedBatches:
         self._planned.clear()
 
     def _requests(self) -> Iterator[List[int]]:
-        """What the DataLoader is to load, without an end."""
+        """Yields what the DataLoader is to load, without an end."""
         while True:
             if not self._planned:
                 self._num_ahead += 1
@@ -102,8 +104,8 @@ class GrantedBatches:
 
 
 class OwnBatches:
-    """Of whatever gives batches: an iterable data set, a DataLoader, a generator. Which samples
-    they have is the program's business."""
+    """Takes batches from an iterable data set, a DataLoader or a generator. The program decides
+    which samples they have."""
 
     def __init__(self, batches: Iterable[Any], num_parts: NumParts,
                  prepare: Callable[[], int] = lambda: 0) -> None:
@@ -117,11 +119,12 @@ class OwnBatches:
         self._iterator: Optional[Iterator[Any]] = None
 
     def begin(self, samples: Sequence[int]) -> List[int]:
-        """A step with so many samples. Returns the sizes of its batches, as they are granted."""
+        """Begins a step with so many samples. Returns the sizes of its batches, as they are
+        granted."""
         return [len(part) for part in parts_of(samples, self._num_parts(len(samples)))]
 
     def take(self) -> Any:
-        """The next batch; of the next pass, if there are no more."""
+        """Returns the next batch, or the first one of the next pass if there are no more."""
         if self._iterator is None:
             num_left_out = self._prepare()
             self._iterator = iter(self._batches)
@@ -141,4 +144,4 @@ class OwnBatches:
                             "Give loader() an iterable that can begin again, such as a DataLoader")
 
     def close(self) -> None:
-        """The iterator is the program's as well."""
+        """Does nothing, because the iterator is the program's as well."""

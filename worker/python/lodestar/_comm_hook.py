@@ -8,8 +8,8 @@ from lodestar.session import Session
 
 
 def comm_hook(session: Session) -> Callable[[Any, Any], Any]:
-    """A communication hook for DistributedDataParallel in a job with --optimizer=reduce, for
-    programs that are built on it, and whose optimizers the servers do not have:
+    """Returns a communication hook for DistributedDataParallel in a job with --optimizer=reduce,
+    for programs that are built on it, and whose optimizers the servers do not have:
 
         model, opt = ps.attach(model, opt)               # model is a DistributedDataParallel
         model.register_comm_hook(None, lodestar.comm_hook(ps))

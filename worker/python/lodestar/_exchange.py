@@ -21,7 +21,7 @@ MakeStep = Callable[[Closure], Any]
 
 
 class Exchange:
-    """Between the tensors of a model and the vectors of its worker, in one life of a job.
+    """Stands between the tensors of a model and the vectors of its worker, in one life of a job.
 
     Attributes:
       in_vector: whether parameters may live in the worker's vector of weights.
@@ -41,23 +41,25 @@ class Exchange:
         self._optimizer = optimizer
 
     def check(self) -> None:
-        """That program and job fit together. Raises LodestarError."""
+        """Checks that program and job fit together. Raises LodestarError."""
 
     def begin_anew(self) -> None:
-        """The servers have: their weights may be others than those of the last step."""
+        """Is called after the servers have begun anew: their weights may be others than those of
+        the last step."""
 
     def take(self, step: Optional[Step]) -> None:
         """Brings the weights that the step begins with, or, None, those that the job ends with."""
         raise NotImplementedError
 
     def begin(self, is_last: bool) -> None:
-        """Of a batch; `is_last`: of its step."""
+        """Begins a batch. `is_last` says that it is the last one of its step."""
 
     def on_gradient(self, tensor: TrainedTensor) -> None:
-        """Backward has it, in one of its batches."""
+        """Is called when backward has the gradient of a tensor, in one of its batches."""
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
-        """The program's step; then the vectors have its gradient. Returns what it returns."""
+        """Makes the program's step; then the vectors have its gradient. Returns what the step
+        returns."""
         raise NotImplementedError
 
     def check_kept(self) -> None:
@@ -70,7 +72,7 @@ class Exchange:
         self._tensors.hand_over_buffers()
 
     def finish(self, make_step: MakeStep) -> None:
-        """What is left of it, where answers_in_step, once the answer has come."""
+        """Makes what is left of the step, where answers_in_step, once the answer has come."""
         raise NotImplementedError
 
     def end_backward(self) -> None:
@@ -87,17 +89,17 @@ class Exchange:
         raise NotImplementedError
 
     def begin_again(self) -> None:
-        """The step at hand, whose loop was left before it was made. Raises LodestarError
-        FAILED_PRECONDITION if that is too late."""
+        """Begins the step at hand again, whose loop was left before it was made. Raises
+        LodestarError FAILED_PRECONDITION if that is too late."""
 
     def skip(self) -> None:
-        """Instead of make(): the program has not made the step, because gradients are not finite.
-        Tells the worker. finish() comes as after make()."""
+        """Leaves the step out instead of make(): gradients are not finite. Tells the worker.
+        finish() comes as after make()."""
         raise NotImplementedError
 
 
 class _GradientSteps(Exchange):
-    """Gradients leave, during backward or with the step."""
+    """Sends gradients, during backward or with the step."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
                  rates: Optional[LearningRates] = None) -> None:
@@ -124,7 +126,7 @@ class _GradientSteps(Exchange):
 
 
 class ServerSteps(_GradientSteps):
-    """Gradients leave, and the servers make the step: sync and async."""
+    """Sends gradients, and the servers make the step: sync and async."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
                  rates: LearningRates, settings: Union[Settings, LodestarError],
@@ -224,7 +226,8 @@ class ServerSteps(_GradientSteps):
 
 
 class LocalSteps(Exchange):
-    """The program makes its steps, and weights are averaged every so many of them: local_sgd."""
+    """Lets the program make its steps, and weights are averaged every so many of them:
+    local_sgd."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
         super().__init__(worker, tensors, optimizer)
@@ -283,7 +286,7 @@ class LocalSteps(Exchange):
 
 
 class ReducedSteps(_GradientSteps):
-    """Gradients leave, their mean comes back, and the program makes its step with it."""
+    """Sends gradients. Their mean comes back, and the program makes its step with it."""
 
     in_vector = False
     answers_in_step = True
@@ -310,7 +313,8 @@ class ReducedSteps(_GradientSteps):
                 "step has one. Start ps_server with --mode=local_sgd, or use another optimizer")
 
     def take(self, step: Optional[Step]) -> None:
-        """Of the first round; from then on each worker has weights, which all change alike."""
+        """Takes the weights of the first round. From then on each worker has weights, which all
+        change alike."""
         if step is None:
             return
         version = self._worker.weights_version
@@ -421,7 +425,8 @@ class ReducedSteps(_GradientSteps):
                 "--clip_norm, or leave no step out")
 
     def _is_answered(self) -> bool:
-        """Whether the vector of weights has the mean gradient of the step that was handed over."""
+        """Returns whether the vector of weights has the mean gradient of the step that was handed
+        over."""
         version = self._worker.weights_version
         if version == self._version:
             return False
@@ -433,7 +438,7 @@ class ReducedSteps(_GradientSteps):
 
     @torch.no_grad()
     def _take_mean(self, others: Collection[int] = ()) -> None:
-        """Of all tensors but those whose id() is in `others`."""
+        """Takes the mean of all tensors but those whose id() is in `others`."""
         for tensor in self._tensors.trained:
             if id(tensor) in others:
                 continue
@@ -451,7 +456,7 @@ class ReducedSteps(_GradientSteps):
 
 
 class HookedSteps(ReducedSteps):
-    """The same for DistributedDataParallel, whose buckets the mean comes back into."""
+    """Does the same for DistributedDataParallel, whose buckets the mean comes back into."""
 
     answers_in_step = False
 
@@ -464,7 +469,7 @@ class HookedSteps(ReducedSteps):
         self._buckets: List[Tuple[Any, Any]] = []  # and the future that its gradients are due in
 
     def on_gradient(self, tensor: TrainedTensor) -> None:
-        """The bucket that has it comes."""
+        """Does nothing: the bucket that has the gradient comes."""
         self._brought.add(id(tensor))
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
@@ -511,7 +516,7 @@ class HookedSteps(ReducedSteps):
 
 
 class _GradientSender:
-    """Gradients into the worker's vector, and blocks on their way as soon as they are whole."""
+    """Copies gradients into the worker's vector, and sends blocks as soon as they are whole."""
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
                  overlap: bool, rates: Optional[LearningRates]) -> None:
@@ -553,7 +558,7 @@ class _GradientSender:
 
     @torch.no_grad()
     def take(self, tensor: TrainedTensor, gradient: Any) -> None:
-        """Into the vector; the block leaves once all of it is there."""
+        """Copies a gradient into the vector. The block leaves once all of it is there."""
         tensor.gradient.copy_(_dense(tensor.here(gradient)))
         self._taken[id(tensor)] = (gradient, None)
         self._num_missing[tensor.block] -= 1
@@ -580,13 +585,14 @@ class _GradientSender:
 
     @staticmethod
     def _mark(gradient: Any) -> Tuple[Any, Any]:
-        """The version misses changes through `.data`. The bits miss clipping that changes nothing,
-        which a later step of the program may do otherwise."""
+        """Returns what tells whether a gradient has changed. The version misses changes through
+        `.data`. The bits miss clipping that changes nothing, which a later step of the program may
+        do otherwise."""
         values = gradient._values() if gradient.is_sparse else gradient
         return gradient._version, checksum(values)
 
     def begin_again(self) -> None:
-        """The batch at hand, from its beginning."""
+        """Begins the batch at hand from its beginning."""
         if self._taken:
             raise LodestarError(
                 "FAILED_PRECONDITION",
@@ -594,7 +600,7 @@ class _GradientSender:
                 "of the batch may have been sent already. Call leave(), and join() again")
 
     def skip(self) -> None:
-        """The step has no gradient."""
+        """Tells that the step has no gradient."""
         if self._taken:
             raise LodestarError(
                 "FAILED_PRECONDITION",
@@ -604,7 +610,7 @@ class _GradientSender:
         self._worker.step_skipped()
 
     def take_zeros(self) -> None:
-        """Of all that were not taken: what the loss does not depend on."""
+        """Takes zeros for all that were not taken: the loss does not depend on these."""
         self._is_open = False
         for tensor in self._tensors:
             if id(tensor) not in self._taken:
@@ -612,7 +618,7 @@ class _GradientSender:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """All that have not left."""
+        """Takes all that have not left."""
         if getattr(self._optimizer, "grad_scale", None) is not None:
             raise LodestarError(
                 "FAILED_PRECONDITION",
@@ -660,9 +666,9 @@ def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, ov
                   ends_backward: bool, keep_weights: bool, has_hook: bool, rates: LearningRates,
                   settings: Union[Settings, LodestarError],
                   clip_norm: Optional[float]) -> Exchange:
-    """That of the job, which the worker has registered for. Raises LodestarError
+    """Returns the exchange of the job, which the worker has registered for. Raises LodestarError
     FAILED_PRECONDITION for a comm_hook() in a job that does not reduce, and for a
-    DistributedDataParallel without one. `ends_backward` as of ReducedSteps."""
+    DistributedDataParallel without one."""
     if has_hook:
         if worker.job("optimizer") != "reduce":
             raise LodestarError(

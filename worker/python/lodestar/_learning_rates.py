@@ -55,7 +55,7 @@ class LearningRates:
 
     @property
     def are_own(self) -> bool:
-        """Whether the job uses the rates of the optimizer."""
+        """Returns whether the job uses the rates of the optimizer."""
         return self._are_own
 
     def begin_step(self, of_job: float) -> None:
@@ -98,7 +98,7 @@ class LearningRates:
 
     @contextlib.contextmanager
     def scaled(self) -> Iterator[None]:
-        """Within it the optimizer's own step has the job's scale."""
+        """Gives the optimizer's own step, within it, the job's scale."""
         if not self._are_own or self._scale == 1.0:
             yield
             return

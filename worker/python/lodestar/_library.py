@@ -103,14 +103,14 @@ _FUNCTIONS = {
 
 
 def _paths() -> list[str]:
-    """Where the library may be, the first that is there counts."""
+    """Returns where the library may be. The first that is there counts."""
     told = os.environ.get("LODESTAR_LIBRARY")
     here = os.path.dirname(os.path.abspath(__file__))
     return [told] if told else [os.path.join(here, "lib", _NAME), os.path.join(here, _NAME)]
 
 
 class Library:
-    """The functions, without their prefix. Calls release the GIL."""
+    """Has the functions, without their prefix. Calls release the GIL."""
 
     def __init__(self) -> None:
         paths = _paths()

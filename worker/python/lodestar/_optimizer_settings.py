@@ -36,8 +36,8 @@ def first_state(optimizer: Any) -> Optional[str]:
 
 
 def settings_of(optimizer: Any) -> Settings:
-    """The flags of ps_server that make its optimizer this torch.optim.Optimizer, but for the
-    learning rates. Raises LodestarError if none do."""
+    """Returns the flags of ps_server that make its optimizer this torch.optim.Optimizer, but for
+    the learning rates. Raises LodestarError if none do."""
     kind = type(optimizer).__name__
     groups: Sequence[dict] = optimizer.param_groups
 
@@ -78,7 +78,7 @@ def settings_of(optimizer: Any) -> Settings:
 
 
 def differing(wanted: Settings, of_job: Dict[str, str]) -> List[str]:
-    """The settings, as flags, in which the job is another one."""
+    """Returns the settings, as flags, in which the job is another one."""
     return [f"--{name}={value}" for name, value in wanted.items()
             if not _is_same(value, of_job[name])]
 

@@ -20,11 +20,11 @@ _JOINS_WITHOUT_GIL = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
 
 
 class Ranks:
-    """Those of a process group. Rank 0 leads: it alone is connected to the servers.
+    """Lets the processes of a group talk. Rank 0 leads: it alone is connected to the servers.
 
     All ranks call the same methods in the same order. They talk on the CPU, with gloo, over a group
-    of their own: what FSDP does on its group is not disturbed, and whoever ends() closes it, so
-    that no other rank waits in vain. Rank numbers are those within the group.
+    of their own: what FSDP does on its group is not disturbed, and a rank that ends()
+    closes it, so that no other rank waits in vain. Rank numbers are those within the group.
 
     At the end of the job it is closed, and its threads are joined: one of gloo that lets go of a
     tensor while the interpreter ends aborts the program, before Python 3.14.
@@ -60,14 +60,14 @@ class Ranks:
 
     @property
     def is_in_fork(self) -> bool:
-        """Whether this process was forked from that of the rank."""
+        """Returns whether this process was forked from that of the rank."""
         return os.getpid() != self._process
 
     def lead(self, call: Callable[[], Any], is_ready: Callable[[], bool] = lambda: True) -> Any:
-        """Rank 0 calls, and what comes of it, a value or a LodestarError, comes of it in all ranks.
+        """Makes rank 0 call. All ranks return what the call returns, or raise its LodestarError.
 
         Args:
-          is_ready: of rank 0: whether `call` would not block. It waits a moment; in between the
+          is_ready: tells rank 0 whether `call` would not block. It waits a moment; in between the
             others hear that rank 0 is there, and handlers of signals run.
         """
         if self.rank == 0:

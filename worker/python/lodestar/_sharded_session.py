@@ -13,7 +13,7 @@ from lodestar.worker_api import Worker
 
 
 class ShardedSession(Session):
-    """A rank's session: what a Session does, all ranks do together."""
+    """Is the session of one rank. All ranks do together what a Session does."""
 
     def __init__(self, group: Any, make_worker: Callable[[], Worker], *, name: Optional[str] = None,
                  state_dir: Optional[str] = None) -> None:
@@ -30,8 +30,8 @@ class ShardedSession(Session):
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
                keep_weights: bool = False, schedulers: Sequence[Any] = (),
                clip_norm: Optional[float] = None) -> Tuple[Any, Any]:
-        """As of Session, of a model that went through fully_shard(). Gradients leave with
-        optimizer.step(), whatever `overlap` is."""
+        """Attaches a model that went through fully_shard(), as Session.attach(). Gradients leave
+        with optimizer.step(), whatever `overlap` is."""
         return super().attach(model, optimizer, overlap=False, keep_weights=keep_weights,
                               schedulers=schedulers, clip_norm=clip_norm)
 
@@ -47,8 +47,8 @@ class ShardedSession(Session):
             "torch.distributed.checkpoint.state_dict.get_model_state_dict() with full_state_dict")
 
     def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
-        """Of an error the other ranks are told; one of torch.distributed that follows from that of
-        another rank ends with what that rank has said."""
+        """Tells the other ranks of an error. An error of torch.distributed that follows from that
+        of another rank ends with what that rank has said."""
         if error is None:
             return super().__exit__(kind, error, trace)
         why = self._sharded.ranks.why_ended()

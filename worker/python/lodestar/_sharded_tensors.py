@@ -13,18 +13,21 @@ from lodestar._trained_tensors import TrainedTensor, TrainedTensors
 
 
 def rows_of_ranks(num_rows: int, num_ranks: int) -> List[Tuple[int, int]]:
-    """Which rows of a tensor each rank has, as FSDP cuts it: from, and up to."""
+    """Returns which rows of a tensor each rank has, as FSDP cuts it: the first row, and the row
+    after the last one."""
     size = -(-num_rows // num_ranks)
     return [(min(size * rank, num_rows), min(size * (rank + 1), num_rows))
             for rank in range(num_ranks)]
 
 
 class ShardedTensor(TrainedTensor):
-    """A DTensor of which each rank has some rows. `weights` and `gradient` are of those."""
+    """Is a DTensor of which each rank has some rows. `weights` and `gradient` are those of these
+    rows."""
 
     def __init__(self, name: str, parameter: Any, settings: Dict[str, str], members: List[int],
                  rank: int) -> None:
-        """
+        """Checks how the parameter is cut.
+
         Args:
           members: the ranks of the worker, in the whole program.
           rank: this one's place in them.
@@ -64,7 +67,7 @@ class ShardedTensor(TrainedTensor):
         return values.to_local()
 
     def move_into_vector(self) -> None:
-        """FSDP keeps its shards where they are."""
+        """Does nothing, because FSDP keeps its shards where they are."""
 
     @property
     def lives_in_vector(self) -> bool:
@@ -72,10 +75,11 @@ class ShardedTensor(TrainedTensor):
 
 
 class ShardedTensors(TrainedTensors):
-    """Those of one rank."""
+    """Holds the tensors of one rank."""
 
     def __init__(self, worker: Any, model: Any, optimizer: Any) -> None:
-        """
+        """Adds the tensors of the model to the worker.
+
         Args:
           worker: a Leader or a Follower.
 
@@ -102,7 +106,7 @@ class ShardedTensors(TrainedTensors):
 
 
 def _reshard(model: Any) -> None:
-    """Each parameter of it is its shards then."""
+    """Makes each parameter of the model its shards."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

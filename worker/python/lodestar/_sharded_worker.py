@@ -21,11 +21,11 @@ _SETTINGS = ("mode", "has_local_steps", "local_steps", "batch_size", "global_bat
 
 
 class _Tensor(NamedTuple):
-    """As the ranks have it.
+    """A tensor, as the ranks have it.
 
     Attributes:
-      ends: where the elements of each rank end, in those of the whole tensor; where it is averaged
-        its end, because each rank has it whole.
+      ends: where the elements of each rank end, in those of the whole tensor. Of an averaged tensor
+        it is the end of the tensor, because each rank has it whole.
     """
 
     name: str
@@ -34,7 +34,7 @@ class _Tensor(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What each rank says of a step of training or evaluation that it has made."""
+    """What each rank tells of a step of training or evaluation that it has made."""
 
     is_skipped: bool
     sums: Tuple[float, int, int]
@@ -45,7 +45,7 @@ class _Told(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What rank 0 says of the step that comes. `settings`: None: as they were."""
+    """What rank 0 tells of the step that comes. `settings` is None if they are as they were."""
 
     step: Optional[Step]
     expected: List[Optional[Step]]
@@ -56,9 +56,9 @@ class _Given(NamedTuple):
 
 
 class ShardedWorker:
-    """What a Worker is for one process, for one rank: with its shards instead of whole tensors, and
-    its samples instead of the worker's. All ranks call the same methods in the same order, but for
-    log(), expect(), stop(), state, and those that end it.
+    """Is for one rank what a Worker is for one process. It has the rank's shards instead of whole
+    tensors, and its samples instead of the worker's. All ranks call the same methods in the same
+    order, but for log(), expect(), stop(), state, and those that end it.
 
     Before a step rank 0 has the weights of the model, in the vectors of the C library, and each
     other rank gets its shards; after it rank 0 gets their shards of the gradient, or, with local
@@ -92,7 +92,7 @@ class ShardedWorker:
         return self.ranks.is_in_fork
 
     def set(self, setting: str, value: object) -> None:
-        """As propose()."""
+        """Keeps a setting, as propose() does, or sets it after start()."""
         if not self._has_started:
             self._preparations.append(("set", setting, value))
             return
@@ -100,17 +100,18 @@ class ShardedWorker:
         self.ranks.lead(lambda: self._worker().set(setting, value))
 
     def propose(self, setting: str, value: object) -> None:
-        """This, and what follows until start(), rank 0 does with start(), which has its errors."""
+        """Keeps a proposal. Rank 0 makes this call, and those that follow until start(), with
+        start(), which raises their errors."""
         self._preparations.append(("propose", setting, value))
 
     def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
                    decays: bool = True) -> None:
-        """The shape is that of the whole tensor."""
+        """Appends a tensor by the shape of the whole tensor."""
         self._add_rows("add_tensor", name, shape, block, decays)
 
     def add_embedding(self, name: str, shape: Sequence[int], block: int = 0,
                       decays: bool = True) -> None:
-        """As add_tensor()."""
+        """Appends a table by the shape of the whole table."""
         self._add_rows("add_embedding", name, shape, block, decays)
 
     def _add_rows(self, method: str, name: str, shape: Sequence[int], block: int,
@@ -122,7 +123,7 @@ class ShardedWorker:
             shape[0], self.num_ranks)], False))
 
     def add_averaged(self, name: str, shape: Sequence[int], block: int) -> None:
-        """Each rank has it whole, and the mean over the ranks counts."""
+        """Appends a tensor that each rank has whole. The mean over the ranks counts."""
         self._preparations.append(("add_averaged", name, shape, block))
         self._add(_Tensor(name, [_product(shape)] * self.num_ranks, True))
 
@@ -134,7 +135,8 @@ class ShardedWorker:
         self.ranks.lead(lambda: self._worker().set_data(*data))
 
     def start(self) -> None:
-        """Raises LodestarError INVALID_ARGUMENT also if the ranks differ in what they have said."""
+        """Connects. Raises LodestarError INVALID_ARGUMENT also if the ranks differ in what they
+        have said."""
         self.ranks.agree(self._preparations)
 
         def start() -> None:
@@ -146,7 +148,7 @@ class ShardedWorker:
         self._has_started = True
 
     def job(self, setting: str) -> str:
-        """Once the ranks have it, each may ask by itself."""
+        """Returns a setting of the job. Once the ranks have it, each may ask by itself."""
         if not self._settings:
             settings, self._place = self.ranks.lead(
                 lambda: (self._read_settings(), self._read_place()),
@@ -158,7 +160,8 @@ class ShardedWorker:
 
     @property
     def place(self) -> Place:
-        """Of the worker, as rank 0 has told it with the job, or with the newest step."""
+        """Returns the place of the worker, as rank 0 has told it with the job, or with the newest
+        step."""
         if self._place is None:
             raise LodestarError("UNIMPLEMENTED" if self._settings else "FAILED_PRECONDITION",
                                 "the servers have not told this worker its index; if they are "
@@ -166,7 +169,7 @@ class ShardedWorker:
         return self._place
 
     def _read_place(self) -> Optional[Place]:
-        """Of rank 0. None: the servers are of an earlier release."""
+        """Reads the place in rank 0. None means that the servers are of an earlier release."""
         try:
             return self._worker().place
         except LodestarError:
@@ -209,7 +212,7 @@ class ShardedWorker:
         return self._part_of(given.step)
 
     def _ask(self) -> _Given:
-        """Of rank 0."""
+        """Asks for the next step in rank 0."""
         worker = self._worker()
         before = self._step
         step = worker.next()
@@ -221,8 +224,8 @@ class ShardedWorker:
                       worker.weights_version, worker.evaluation, self._read_place())
 
     def _part_of(self, step: Step) -> Step:
-        """What this rank has of it. Forward and backward of a sharded model need all ranks, the
-        same number of times: each has as many samples."""
+        """Returns the part of a step that this rank has. Forward and backward of a sharded model
+        need all ranks, the same number of times: each has as many samples."""
         total = len(step.samples)
         if not self._is_cut(step):
             if step.is_training:
@@ -234,11 +237,13 @@ class ShardedWorker:
                              first_position=step.first_position + begin)
 
     def _is_cut(self, step: Step) -> bool:
-        """Otherwise each rank has all samples: of an evaluation of some that cannot be cut."""
+        """Returns whether the ranks divide the samples. If it is False, each rank has all samples
+        of an evaluation."""
         return len(step.samples) % self.num_ranks == 0
 
     def expect(self, ahead: int = 1) -> Optional[Step]:
-        """Rank 0 says it with each step, from the first time on that a rank has asked."""
+        """Returns what rank 0 tells with each step, from the first time on that a rank has
+        asked."""
         self._num_expected = max(self._num_expected, ahead)
         step = self._expected[ahead - 1] if ahead <= len(self._expected) else None
         return self._part_of(step) if step is not None and self._is_cut(step) else None
@@ -252,15 +257,15 @@ class ShardedWorker:
         self._weight = weight
 
     def block_ready(self, block: int) -> None:
-        """Shards leave together, with step_done()."""
+        """Does nothing, because shards leave together, with step_done()."""
 
     def log(self, name: str, value: float) -> None:
-        """The mean over the ranks that tell it counts."""
+        """Keeps a metric. The mean over the ranks that tell it counts."""
         self._metrics[name] = float(value)
 
     def step_done(self, loss_sum: float = 0.0, num_correct: int = 0,
                   num_predictions: int = 0) -> None:
-        """The sums are of this rank's samples."""
+        """Hands the step in, with the sums of this rank's samples."""
         told = self._meet(is_skipped=False, sums=(loss_sum, num_correct, num_predictions))
         assert self._step is not None
         if self._step.is_training:
@@ -292,7 +297,8 @@ class ShardedWorker:
         self.ranks.end(why)
 
     def stop(self) -> None:
-        """Of one rank or of several; rank 0 knows with the end of the step at hand."""
+        """Stops the worker. One rank or several may call it; rank 0 knows with the end of the step
+        at hand."""
         self._wants_stop = True
 
     def close(self) -> None:
@@ -301,7 +307,8 @@ class ShardedWorker:
             self.ranks.end("it has left the job")
 
     def _collect(self, vector: str) -> None:
-        """Shards of that one come to rank 0, and what is averaged over the ranks with them."""
+        """Brings the shards of a vector to rank 0, and takes the mean of what is averaged over the
+        ranks."""
         averaged = torch.frombuffer(self.parameters, dtype=torch.float32)
         for tensor in self._tensors:
             if tensor.is_averaged:
@@ -310,7 +317,7 @@ class ShardedWorker:
                                                         dtype=torch.float32)))
 
     def _distribute(self) -> None:
-        """Each rank gets its shards of the weights, and all that is averaged."""
+        """Gives each rank its shards of the weights, and all that is averaged."""
         weights = torch.frombuffer(self.parameters, dtype=torch.float32)
         self.ranks.scatter(self._shards(weights))
         for tensor in self._tensors:
@@ -323,7 +330,8 @@ class ShardedWorker:
 
     @property
     def parameters(self) -> memoryview:
-        """With the shards of this rank, at offset(); so are the gradients."""
+        """Returns the weights with the shards of this rank, at offset(). The gradients are
+        alike."""
         raise NotImplementedError
 
     @property
@@ -341,26 +349,28 @@ class ShardedWorker:
         raise NotImplementedError
 
     def block(self, name: str) -> int:
-        """All shards leave together; blocks tell learning rates apart."""
+        """Returns the block of a tensor. All shards leave together; blocks tell learning rates
+        apart."""
         return self._blocks[name]
 
     def _add(self, tensor: _Tensor) -> None:
         self._tensors.append(tensor)
 
     def _worker(self) -> Worker:
-        """Of rank 0."""
+        """Returns the worker of rank 0."""
         raise NotImplementedError
 
     def _answer(self, told: List[_Told]) -> None:
         """Hands the step in."""
 
     def _shards(self, vector: Any) -> List[Tuple[int, Any]]:
-        """Of the other ranks, in the order of the tensors, as Ranks.gather() wants them."""
+        """Returns the shards of the other ranks, in the order of the tensors, as Ranks.gather()
+        wants them."""
         raise NotImplementedError
 
 
 class Leader(ShardedWorker):
-    """Rank 0, whose own shards are the first rows of the tensors in the worker's vectors."""
+    """Is rank 0, whose own shards are the first rows of the tensors in the worker's vectors."""
 
     def __init__(self, ranks: Ranks, make_worker: Callable[[], Worker]) -> None:
         super().__init__(ranks)
@@ -452,7 +462,7 @@ class Leader(ShardedWorker):
 
 
 class Follower(ShardedWorker):
-    """Any other rank, with vectors that have its shards, one after the other."""
+    """Is any other rank, with vectors that have its shards, one after the other."""
 
     def __init__(self, ranks: Ranks) -> None:
         super().__init__(ranks)

@@ -69,7 +69,7 @@ class TrainedTensor:
         self._checksum: Any = None  # of the parameter, when remember() was called
 
     def here(self, values: Any) -> Any:
-        """What this process has of the parameter, or of its gradient."""
+        """Returns what this process has of the parameter, or of its gradient."""
         return values
 
     def place(self, worker: Worker, weights: Any, gradients: Any) -> None:
@@ -81,9 +81,10 @@ class TrainedTensor:
         self.block = worker.block(self.name)
 
     def move_into_vector(self) -> None:
-        """Then nothing has to be copied. Only f32 on the CPU can be there. The parameter has a
-        storage of its own, of these bytes of the vector alone: libraries that save models tell
-        tensors apart by their storages, and write whole ones."""
+        """Moves the parameter into the vector, so that nothing has to be copied. Only f32 on the
+        CPU can be there. The parameter has a storage of its own, of these bytes of the vector
+        alone: libraries that save models tell tensors apart by their storages, and write whole
+        ones."""
         parameter = self.parameter
         if parameter.device.type == "cpu" and parameter.dtype == self.weights.dtype:
             parameter.data = from_dlpack(self.weights)
@@ -103,8 +104,8 @@ class TrainedTensor:
 
 
 class _Buffer:
-    """What a model keeps beside its parameters: the mean over the workers counts. Counters travel,
-    too, and are rounded."""
+    """Holds what a model keeps beside its parameters: the mean over the workers counts. Counters
+    travel, too, and are rounded."""
 
     def __init__(self, name: str, module: Any, key: str) -> None:
         self.name = name
@@ -137,7 +138,8 @@ class _Buffer:
 
 
 def _travels(buffer: Any) -> bool:
-    """Whether its mean makes sense, in f32. Constants such as masks and tables stay as they are."""
+    """Returns whether the mean of a buffer makes sense, in f32. Constants such as masks and tables
+    stay as they are."""
     if buffer.numel() == 0 or buffer.is_complex() or buffer.dtype in (torch.float64, torch.bool):
         return False
     if buffer.is_meta or buffer.layout != torch.strided:
@@ -166,7 +168,8 @@ def _check_travels(name: str, parameter: Any) -> None:
 
 
 class TrainedTensors:
-    """Those of one model, in its order, which is about that of forward; each tied one once."""
+    """Holds the tensors of one model, in its order, which is about that of forward. Tied ones are
+    there once."""
 
     def __init__(self, worker: Worker, model: Any, optimizer: Any) -> None:
         """Raises LodestarError INVALID_ARGUMENT without a parameter to train, or for one of the
@@ -242,7 +245,7 @@ class TrainedTensors:
 
     @property
     def is_distributed_data_parallel(self) -> bool:
-        """Whether the model is a DistributedDataParallel, or has one in it."""
+        """Returns whether the model is a DistributedDataParallel, or has one in it."""
         return any(isinstance(module, torch.nn.parallel.DistributedDataParallel)
                    for module in self._model.modules())
 
@@ -255,7 +258,7 @@ class TrainedTensors:
         return TrainedTensor(name, parameter, settings)
 
     def _find_buffers(self, model: Any) -> List[_Buffer]:
-        """Those that are saved with the model."""
+        """Returns the buffers that are saved with the model."""
         saved = model.state_dict(keep_vars=True)
         modules = dict(model.named_modules())
         found = []
@@ -283,7 +286,7 @@ class TrainedTensors:
 
     @property
     def have_gradient(self) -> bool:
-        """Whether at least one of them has a gradient at hand."""
+        """Returns whether at least one of them has a gradient at hand."""
         return any(tensor.parameter.grad is not None for tensor in self.trained)
 
     def check_unchanged(self, optimizer: Any) -> None:
@@ -302,7 +305,8 @@ class TrainedTensors:
 
     @torch.no_grad()
     def place(self, worker: Worker, *, in_vector: bool) -> None:
-        """Once the worker's vectors are there. They then have what the tensors had.
+        """Places the tensors once the worker's vectors are there, which then have what the tensors
+        had.
 
         Args:
           in_vector: parameters may live in the vector of weights.
@@ -326,8 +330,8 @@ class TrainedTensors:
 
     @torch.no_grad()
     def take_weights(self) -> None:
-        """From the worker's vector. Autograd hears of the change, so that backward through a graph
-        of the weights before raises as after a step of plain PyTorch."""
+        """Takes the weights from the worker's vector. Autograd hears of the change, so that
+        backward through a graph of the weights before raises as after a step of plain PyTorch."""
         for tensor in self.trained:
             if tensor.lives_in_vector:
                 torch.autograd.graph.increment_version(tensor.parameter)
@@ -350,7 +354,7 @@ class TrainedTensors:
 
     @torch.no_grad()
     def hand_over_buffers(self) -> None:
-        """Into the worker's vector."""
+        """Copies the buffers into the worker's vector."""
         for buffer in self._buffers:
             buffer.hand_over()
 

@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 def check_package() -> Iterator[Finding]:
-    """What is installed here."""
+    """Finds what is installed here."""
     yield Finding("ok", f"Python {platform.python_version()} on {platform.machine()}, "
                   f"{os.cpu_count()} processors")
     try:
@@ -82,7 +82,7 @@ def _places(addresses: str) -> Iterator[Tuple[str, int]]:
 
 
 def check_reach(addresses: str) -> Iterator[Finding]:
-    """That somebody listens there."""
+    """Checks that a server listens there."""
     try:
         places = list(_places(addresses))
     except ValueError:
@@ -122,8 +122,8 @@ def _check_place(host: str, port: int) -> Finding:
 
 
 def check_message_sizes(host: str, port: int) -> Iterator[Finding]:
-    """That messages of all sizes arrive there. A path with a smaller MTU that says nothing of it
-    carries registrations and heartbeats, and swallows weights and gradients."""
+    """Checks that messages of all sizes arrive there. A path with a smaller MTU that says nothing
+    of it carries registrations and heartbeats, and swallows weights and gradients."""
     lost = next((size for size in _MESSAGE_BYTES if not _arrives(host, port, size)), None)
     if lost is None:
         yield Finding("ok", f"{host}:{port} receives messages of up to {max(_MESSAGE_BYTES)} bytes")
@@ -149,7 +149,7 @@ def _mtu_remedy(host: str, mtu: int) -> str:
 
 
 def _arrives(host: str, port: int, size: int) -> bool:
-    """Whether the system there acknowledges so many bytes, or the server answers them."""
+    """Returns whether the system there acknowledges so many bytes, or the server answers them."""
     try:
         with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -167,8 +167,8 @@ def _arrives(host: str, port: int, size: int) -> bool:
 
 
 def _answers_in_small_packets(address: str) -> bool:
-    """Whether psctl gets an answer if the server there is told to send small packets. In plain text
-    alone: a certificate is for the server's own address."""
+    """Returns whether psctl gets an answer if the server there is told to send small packets. It
+    works in plain text alone: a certificate is for the server's own address."""
     host, port = next(_places(address))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_relay, args=(listener, host, port), daemon=True).start()
@@ -202,7 +202,7 @@ def _relay(listener: socket.socket, host: str, port: int) -> None:
 
 
 def _interface_to(host: str) -> str:
-    """The name of the interface on the way there, or INTERFACE if it cannot be told."""
+    """Returns the name of the interface on the way there, or INTERFACE if it cannot be told."""
     try:
         shown = subprocess.run(["ip", "-o", "route", "get", socket.gethostbyname(host)],
                                capture_output=True, text=True, check=False).stdout.split()
@@ -212,7 +212,7 @@ def _interface_to(host: str) -> str:
 
 
 def _run_psctl(arguments: List[str], seconds: float) -> Tuple[Optional[str], str]:
-    """What it has printed, or None and why not."""
+    """Returns what psctl has printed, or None and why it has not."""
     program = _programs.find("psctl")
     assert program is not None
     try:
@@ -227,7 +227,7 @@ def _run_psctl(arguments: List[str], seconds: float) -> Tuple[Optional[str], str
 
 
 def check_cluster(flags: List[str], address: Optional[str] = None) -> Iterator[Finding]:
-    """That the cluster lets this machine in, and how fast weights come.
+    """Checks that the cluster lets this machine in, and how fast weights come.
 
     Args:
       flags: of psctl.
@@ -280,7 +280,7 @@ def check_cluster(flags: List[str], address: Optional[str] = None) -> Iterator[F
 
 
 def check_servers(status: Dict[str, Any]) -> Iterator[Finding]:
-    """Whether this machine reaches the servers where they say that they are.
+    """Checks whether this machine reaches the servers where they say that they are.
 
     Args:
       status: what `psctl status --json` prints.
@@ -332,7 +332,7 @@ def _check_bandwidth(flags: List[str]) -> Iterator[Finding]:
 
 
 def parse_arguments(arguments: List[str]) -> Tuple[Optional[str], List[str]]:
-    """The place to check, wherever it stands among the flags, and the flags of psctl.
+    """Returns the place to check, wherever it stands among the flags, and the flags of psctl.
 
     Raises:
       SystemExit: 2 for what is neither, and for two places.

@@ -73,7 +73,8 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
       insecure: allows plain text to other machines.
       shared_memory: whether weights and gradients go through it, where the server is here.
       threads: that encode what is sent; 0 means one per core that the process may use.
-      leave_timeout: how long whoever leaves tries to tell servers that do not answer, such as "5s".
+      leave_timeout: how long a worker that leaves tries to tell servers that do not answer, such as
+        "5s".
       connect_timeout: how long no server may answer before the session gives up with UNAVAILABLE,
         such as "90s"; "0" means for ever.
       check_frozen: whether frozen parameters must have the same bytes in all programs, which is
@@ -123,7 +124,8 @@ def _end_unnamed_sessions() -> None:
 
 
 class Session:
-    """One worker. Of one thread. As a context manager it leaves the job at the end."""
+    """Is one worker, which one thread at a time uses. As a context manager it leaves the job at the
+    end."""
 
     def __init__(self, worker: Worker, *, check_frozen: bool = False, name: Optional[str] = None,
                  state_dir: Optional[str] = None) -> None:
@@ -180,7 +182,7 @@ class Session:
         the workers counts, of counters too; other integers stay as they are. In sync and async
         optimizer.step() hands the gradient over, and the servers make the step, as their flags say,
         or, where those say nothing, as the optimizer of the first worker does; in local_sgd it makes
-        the step as ever. With --optimizer=reduce it makes the step with the mean gradient, which is
+        the step as in plain PyTorch. With --optimizer=reduce it makes the step with the mean gradient, which is
         there at the end of backward(), so that clipping and hooks see it.
 
         The learning rates of the optimizer hold, whatever sets them. In sync they leave with the
@@ -189,12 +191,12 @@ class Session:
         change of a rate here raises an error.
 
         Args:
-          model: torch.nn.Module, with f32, bf16 or f16 parameters on any device.
+          model: torch.nn.Module, with f32, bf16, f16 or f64 parameters on any device.
           optimizer: torch.optim.Optimizer of its parameters, or what accelerator.prepare() has made
             of it.
           overlap: gradients leave while backward computes the others. False: at optimizer.step(),
-            for whoever changes this worker's gradients in between (a GradScaler; clipping in sync) or
-            calls backward several times for one batch.
+            for programs that change this worker's gradients in between (a GradScaler; clipping in
+            sync) or call backward several times for one batch.
           keep_weights: of a job with --optimizer=reduce: the weights here count, also where the job
             has begun; all workers have loaded the same.
           schedulers: of learning rates, that the program steps once after each optimizer.step(). A
@@ -278,10 +280,10 @@ class Session:
                heldout: Any = None, evaluate: Optional[Evaluate] = None, fingerprint: str = "",
                is_own: bool = False, predictions_per_sample: int = 1,
                **options: Any) -> Iterable[Any]:
-        """The batches that this worker is to train on.
+        """Returns the batches that this worker is to train on.
 
-        Of a map-style data set the servers say which samples, and in which order, so that none is
-        taken twice in a pass, whoever joins or leaves. One loop is the whole job, and when it is
+        The servers say which samples of a map-style data set come, and in which order, so that none
+        is taken twice in a pass, although workers join and leave. One loop is the whole job, and when it is
         over the model has the weights of the whole job.
 
         A torch.utils.data.DataLoader over such a data set is taken apart: the servers grant its
@@ -294,8 +296,8 @@ class Session:
         which pass comes: `for epoch in range(ps.epoch, epochs)`. What is returned has len(), at the
         present number of workers, and `dataset`.
 
-        Of any other iterable (an iterable data set, also in a DataLoader, or a generator) each
-        worker has its own batches, and only their number is counted. One loop is the whole job.
+        If the data is any other iterable (an iterable data set, also in a DataLoader, or a
+        generator), each worker has its own batches, and only their number is counted. One loop is the whole job.
 
         Args:
           dataset: with len() and [index], the same for all workers; or a DataLoader; or an iterable
@@ -371,10 +373,10 @@ class Session:
     def batch_sampler(self, dataset: Any, batch_size: Optional[int] = None, *,
                       fingerprint: str = "", is_own: bool = False,
                       predictions_per_sample: int = 1) -> Iterator[List[int]]:
-        """The numbers of the samples of each step, for a DataLoader of one's own:
-        `DataLoader(dataset, batch_sampler=ps.batch_sampler(dataset, 32))`. One that asks ahead, as
-        with num_workers, is refused: what is granted beyond the step at hand is not known for
-        certain, and loader() can throw a wrong guess away.
+        """Returns the numbers of the samples of each step, for a DataLoader of one's own:
+        `DataLoader(dataset, batch_sampler=ps.batch_sampler(dataset, 32))`. A DataLoader that asks
+        ahead, as with num_workers, is refused: what is granted beyond the step at hand is not known
+        for certain, and loader() can throw a wrong guess away.
 
         Args:
           dataset: map-style; only its length is looked at. The others are those of loader().
@@ -392,7 +394,7 @@ class Session:
 
     def steps(self, num_samples: Optional[int] = None, *,
               batch_size: Optional[int] = None) -> Iterator[Step]:
-        """The steps that this worker is to make, for programs whose loop brings batches of its own:
+        """Returns the steps that this worker is to make, for programs whose loop brings batches of its own:
         one optimizer.step() each, with which gradients leave. Nothing here makes the batches of two
         workers differ: choose them by `index` and `count`, such as files[ps.index::ps.count], and
         draw by another seed, such as seed + ps.index. After a restart skip `batches_done`.
@@ -516,7 +518,7 @@ class Session:
 
     @contextlib.contextmanager
     def _leaving_on_error(self) -> Iterator[None]:
-        """A worker that does not fit holds up no other."""
+        """Leaves the job after an error, so that a worker that does not fit holds up no other."""
         try:
             yield
         except BaseException:
@@ -547,7 +549,7 @@ class Session:
         self._tensors.place(self._worker, in_vector=self._exchange.in_vector)
 
     def _check_job(self) -> None:
-        """That program and job fit together."""
+        """Checks that program and job fit together."""
         assert self._exchange is not None
         self._rates.take_job(self._worker)
         of_job = int(self._worker.job("batch_size"))
@@ -561,7 +563,7 @@ class Session:
 
     @items_of_one_thread
     def _batches(self, is_pass: bool = False) -> Iterator[Any]:
-        """Those of the job, or of one pass over the data."""
+        """Yields the batches of the job, or of one pass over the data."""
         source = self._source
         epoch: Optional[int] = None
         for step in self._steps():
@@ -652,8 +654,8 @@ class Session:
         self._is_last_backward = is_last
 
     def ignore_schedulers(self) -> None:
-        """Before attach(): if the job uses its own rates, they replace without an error what a
-        scheduler has set. For Trainers, which always have a scheduler."""
+        """Lets the job's rates, if it uses its own, replace without an error what a scheduler has
+        set. It is for Trainers, which always have a scheduler, and comes before attach()."""
         self._ignores_schedulers = True
 
     def _check_is_made(self) -> None:
@@ -669,7 +671,8 @@ class Session:
             "to loader() instead")
 
     def _look_for_inf(self) -> None:
-        """A GradScaler calls optimizer.step() only where all gradients are finite."""
+        """Finds out whether a GradScaler leaves the step out: it calls optimizer.step() only where
+        all gradients are finite."""
         if self._step is None or self._is_made or self._is_skipped or not self._has_gradients:
             return
         gradients = [tensor.parameter.grad for tensor in self._tensors.trained]
@@ -710,7 +713,7 @@ class Session:
             self._worker.step_done(*sums)
 
     def _evaluate_samples(self, samples: List[int]) -> Tuple[float, int, int]:
-        """The three sums, in batches of the size of the job's, which fit."""
+        """Returns the three sums. The batches have the size of the job's, which fit."""
         import torch
 
         assert self._evaluate is not None
@@ -745,7 +748,8 @@ class Session:
             self._worker.step_failed(f"{type(error).__name__}: {error}")
 
     def _hand_over(self) -> None:
-        """The step at hand. As late as can be: until then weights may be looked at."""
+        """Hands over the step at hand. It comes as late as can be: until then weights may be looked
+        at."""
         if self._step is None or self._is_handed_over:
             return
         assert self._exchange is not None
@@ -759,7 +763,7 @@ class Session:
         self._own_data.end_step()
 
     def _end_step(self) -> None:
-        """The step that was made, or has been left out, is over."""
+        """Ends the step that was made, or has been left out."""
         if self._step is not None and self._exchange is not None:
             self._exchange.check_kept()
             if self._is_skipped and self._exchange.answers_in_step:
@@ -770,12 +774,13 @@ class Session:
         self._step = None
 
     def _await_answer(self) -> None:
-        """To the step at hand, which is handed over: it comes with the following one."""
+        """Waits for the answer to the step at hand, which is handed over. The answer comes with the
+        following step."""
         self._hand_over()
         self._following.append(self._worker.next())
 
     def on_bucket(self, bucket: Any) -> Any:
-        """Of comm_hook()."""
+        """Takes a bucket of gradients from comm_hook()."""
         if self._step is None or self._exchange is None:
             raise LodestarError("FAILED_PRECONDITION",
                                 "backward() was called without a batch of the session's loader(); "
@@ -793,7 +798,7 @@ class Session:
             raise
 
     def use_comm_hook(self) -> None:
-        """Gradients come by on_bucket()."""
+        """Lets gradients come by on_bucket()."""
         if self._data is not None:
             raise LodestarError("FAILED_PRECONDITION",
                                 "comm_hook() was called after loader(); call it before loader()")
@@ -859,7 +864,7 @@ class Session:
 
     def _make_inner_step(self, closure: Optional[Callable[[], Any]], *args: Any,
                          **kwargs: Any) -> Any:
-        """The optimizer's own step."""
+        """Makes the optimizer's own step."""
         with self._rates.scaled():
             return (self._inner_step(*args, **kwargs) if closure is None else
                     self._inner_step(closure, *args, **kwargs))
@@ -872,8 +877,9 @@ class Session:
 
     @property
     def share(self) -> float:
-        """Of the batch at hand in the samples of its step: 1 without accumulate. The mean loss of a
-        batch times this, summed over the batches of a step, is the mean loss of the step."""
+        """Returns the share of the batch at hand in the samples of its step. It is 1 without
+        accumulate. The mean loss of a batch times this, summed over the batches of a step, is the
+        mean loss of the step."""
         return 0.0 if self._step is None else self._batch_samples / len(self._step.samples)
 
     def log(self, values: Union[Mapping, Any] = None, *, weight: Optional[int] = None,
@@ -928,7 +934,8 @@ class Session:
             self._loss = sums
 
     def _log_learning_rate(self) -> None:
-        """Tells the program's own, unless it does: the servers know only their schedule."""
+        """Tells the learning rate, unless the program does: the servers know only their
+        schedule."""
         if self._rates.are_own and not self._logs_rate:
             with contextlib.suppress(LodestarError):  # beyond the limit of metrics
                 self._worker.log(_RATE_METRIC, self.learning_rate)
@@ -954,29 +961,30 @@ class Session:
 
     @property
     def is_last_batch(self) -> bool:
-        """Whether optimizer.step() is due after the batch at hand: with accumulate after the last
-        one of each step."""
+        """Returns whether optimizer.step() is due after the batch at hand: with accumulate after
+        the last one of each step."""
         return self._is_last_batch
 
     @property
     def is_step_made(self) -> bool:
-        """Whether optimizer.step() was called for the step at hand, or has to be left out for it."""
+        """Returns whether optimizer.step() was called for the step at hand, or has to be left out
+        for it."""
         self._look_for_inf()
         return self._is_made or self._is_skipped
 
     @property
     def has_left(self) -> bool:
-        """Whether leave() was called."""
+        """Returns whether leave() was called."""
         return self._has_left
 
     @property
     def is_over(self) -> bool:
-        """Whether the loader has come to the end of the job."""
+        """Returns whether the loader has come to the end of the job."""
         return self._is_over
 
     @property
     def round(self) -> int:
-        """Of the batch at hand; -1: there is none."""
+        """Returns the round of the batch at hand. -1 means that there is none."""
         return -1 if self._step is None else self._step.round
 
     @property
@@ -1004,14 +1012,14 @@ class Session:
 
     @property
     def count(self) -> int:
-        """How many workers of the job live, by the newest grant or heartbeat."""
+        """Returns how many workers of the job live, by the newest grant or heartbeat."""
         return self._place().count
 
     @property
     def is_first(self) -> bool:
-        """Whether no living worker has a lower index, by the newest grant or heartbeat: for what one
-        worker of the job is to do, such as writing a file. When the first worker ends, another one
-        becomes it; two may be it for a moment."""
+        """Returns whether no living worker has a lower index, by the newest grant or heartbeat: for
+        what one worker of the job is to do, such as writing a file. When the first worker ends,
+        another one becomes it; two may be it for a moment."""
         return self._place().is_first
 
     @property
@@ -1035,21 +1043,21 @@ class Session:
 
     @property
     def evaluation(self) -> Optional[Evaluation]:
-        """The last evaluation of the job, over the held-out samples of all workers (heldout=), as
-        the servers have told of it with the batch at hand, or with the end of the job: `round`,
-        `loss` in nats and `accuracy`. None: there was none. All workers are told of the same ones,
-        some perhaps with their next round."""
+        """Returns the last evaluation of the job, over the held-out samples of all workers
+        (heldout=), as the servers have told of it with the batch at hand, or with the end of the
+        job: `round`, `loss` in nats and `accuracy`. None means that there was none. All workers are
+        told of the same ones, some perhaps with their next round."""
         return self._worker.evaluation
 
     @property
     def learning_rate(self) -> float:
-        """The largest one of the optimizer's groups, for the batch at hand, with the scale that an
-        operator has set. 0 without a batch."""
+        """Returns the largest rate of the optimizer's groups, for the batch at hand, with the scale
+        that an operator has set. It is 0 without a batch."""
         return 0.0 if self._step is None else self._rates.now(self._step.learning_rate)
 
     @property
     def state(self) -> str:
-        """What the worker does now: "wait", "pull", "compute", "push", ..."""
+        """Returns what the worker does now: "wait", "pull", "compute", "push", ..."""
         return self._worker.state
 
     def job(self, setting: str) -> str:
@@ -1080,9 +1088,9 @@ class Session:
         getattr(model, "_orig_mod", model).save_pretrained(folder, **options)
 
     def stop(self) -> None:
-        """The loader ends when the round at hand is over, as gpu_worker does for SIGTERM. Also from
-        a signal handler or another thread. With --optimizer=reduce weights lack the step of that
-        round, whose mean does not come any more."""
+        """Makes the loop end when the round at hand is over, as gpu_worker does for SIGTERM. A
+        signal handler or another thread may call it. With --optimizer=reduce weights lack the step
+        of that round, whose mean does not come any more."""
         self._check_connected()
         self._worker.stop()
 
@@ -1135,7 +1143,7 @@ def _check_kinds(model: Any, optimizer: Any) -> None:
 
 
 class _Counted:
-    """Data of which only the number of samples is told."""
+    """Is data of which only the number of samples is told."""
 
     def __init__(self, num_samples: int) -> None:
         self._num_samples = num_samples

@@ -119,7 +119,7 @@ def _step_of(step: _library.Step) -> Step:
 
 
 class Worker:
-    """One worker of a job. Of one thread, but for block_ready(), state and stop().
+    """Is one worker of a job. One thread uses it, but for block_ready(), state and stop().
 
     Settings are called as the flags of gpu_worker: coordinator, name, join, state_dir,
     keep_residuals, tls_cert, tls_key, tls_ca, insecure, shared_memory, leave_timeout,
@@ -147,16 +147,17 @@ class Worker:
         self._library.check(code)
 
     def set(self, setting: str, value: object) -> None:
-        """One of the settings of the constructor. Before start(); data_order: before set_data()."""
+        """Sets one of the settings of the constructor. Call it before start(), and for data_order
+        before set_data()."""
         self._check(self._library.set(self._handle, _bytes("a setting", setting),
                                       _bytes(f"{setting}=", value)))
 
     def propose(self, setting: str, value: object) -> None:
-        """A setting of the job that counts if this is the first program of a new job, and where the
-        operator of the servers has not given it: optimizer, momentum, beta1, beta2, epsilon,
-        weight_decay, learning_rate, clip_norm or batch_size, as the flags of ps_server; or
-        lr_schedule as "program": the rates of programs' optimizers hold. Servers ignore clip_norm
-        where programs make the steps. What came of it job() tells."""
+        """Proposes a setting of the job. It counts if this is the first program of a new job, and
+        where the operator of the servers has not given it: optimizer, momentum, beta1, beta2,
+        epsilon, weight_decay, learning_rate, clip_norm or batch_size, as the flags of ps_server; or
+        lr_schedule as "program", if the rates of programs' optimizers are used. Servers ignore
+        clip_norm where programs make the steps. job() tells what came of it."""
         self._check(self._library.propose(self._handle, _bytes("a setting", setting),
                                           _bytes(f"{setting}=", value)))
 
@@ -186,9 +187,10 @@ class Worker:
     def set_data(self, num_train_samples: int, num_heldout_samples: int = 0,
                  predictions_per_sample: int = 1, fingerprint: str = "",
                  is_own: bool = False) -> None:
-        """How many samples there are. Before start(), or once after it, before the first step: so
-        `place` can decide which data it is. `fingerprint`: 16 hex digits that are equal for workers with
-        the same data, or empty: nobody compares. `is_own`: the data is this worker's alone."""
+        """Tells how many samples there are. Call it before start(), or once after it, before the
+        first step: so `place` can decide which data it is. `fingerprint` has 16 hex digits that are
+        equal for workers with the same data; an empty one is not compared. `is_own` means that the
+        data is this worker's alone."""
         self._check(self._library.set_data(self._handle, _bytes("fingerprint=", fingerprint), num_train_samples,
                                            num_heldout_samples, predictions_per_sample,
                                            int(is_own)))
@@ -212,16 +214,17 @@ class Worker:
 
     @property
     def parameters(self) -> memoryview:
-        """[num_elements] float32, all tensors one after the other."""
+        """Returns the weights: [num_elements] float32, all tensors one after the other."""
         return self._vector(self._library.parameters(self._handle))
 
     @property
     def gradients(self) -> memoryview:
-        """[num_elements] float32: of the mean loss over a step's samples."""
+        """Returns the gradients of the mean loss over a step's samples: [num_elements] float32."""
         return self._vector(self._library.gradients(self._handle))
 
     def offset(self, name: str) -> int:
-        """Where a tensor begins, in elements. KeyError: there is none of that name."""
+        """Returns where a tensor begins, in elements. Raises KeyError if there is none of that
+        name."""
         offset = self._library.offset(self._handle, name.encode())
         if offset < 0:
             raise KeyError(name)
@@ -229,11 +232,11 @@ class Worker:
 
     @property
     def num_blocks(self) -> int:
-        """Of the vectors; 0 before allocate()."""
+        """Returns how many blocks the vectors have. 0 means that allocate() was not called."""
         return self._library.num_blocks(self._handle)
 
     def block(self, name: str) -> int:
-        """In which a tensor is. KeyError: there is none of that name."""
+        """Returns the block that a tensor is in. Raises KeyError if there is none of that name."""
         block = self._library.block(self._handle, name.encode())
         if block < 0:
             raise KeyError(name)
@@ -246,10 +249,11 @@ class Worker:
         _open_workers.add(self)
 
     def job(self, setting: str) -> str:
-        """A setting of the job as text: mode, model, layout_is_own, has_local_steps ("0", "1"),
-        local_steps, batch_size, global_batch_size, optimizer, learning_rate, lr_schedule, momentum,
-        beta1, beta2, epsilon, weight_decay, clip_norm, rounds or seed; or rounds_done, how many rounds
-        a worker of this name had contributed to before. Blocks until the worker has registered."""
+        """Returns a setting of the job as text: mode, model, layout_is_own, has_local_steps ("0",
+        "1"), local_steps, batch_size, global_batch_size, optimizer, learning_rate, lr_schedule,
+        momentum, beta1, beta2, epsilon, weight_decay, clip_norm, rounds or seed; or rounds_done, the
+        number of rounds that a worker of this name had contributed to before. Blocks until the
+        worker has registered."""
         self._wait(for_job=True)
         value = self._library.job(self._handle, setting.encode())
         if value is None:
@@ -258,9 +262,9 @@ class Worker:
 
     @property
     def place(self) -> Place:
-        """What this worker is among the living workers of the job. The index stays for the worker's
-        life; the others are those of the newest grant or heartbeat. Blocks until the worker has
-        registered."""
+        """Returns what this worker is among the living workers of the job. The index stays for the
+        worker's life; the others are those of the newest grant or heartbeat. Blocks until the
+        worker has registered."""
         self._wait(for_job=True)
         index, count, is_first = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int()
         self._check(self._library.place(self._handle, ctypes.byref(index), ctypes.byref(count),
@@ -269,11 +273,11 @@ class Worker:
 
     @property
     def is_in_fork(self) -> bool:
-        """Whether this process was forked from the one that has made the worker."""
+        """Returns whether this process was forked from the one that has made the worker."""
         return os.getpid() != self._process
 
     def _wait(self, for_job: bool) -> None:
-        """So that handlers of signals run meanwhile."""
+        """Waits so that handlers of signals run meanwhile."""
         if self.is_in_fork:
             raise LodestarError("FAILED_PRECONDITION",
                                 "a worker can be used only in the process that made it; make a "
@@ -282,7 +286,7 @@ class Worker:
             pass
 
     def is_ready(self, for_job: bool = False) -> bool:
-        """Whether next(), or job(), would not block; waits a moment for it."""
+        """Returns whether next(), or job(), would not block. Waits a moment for it."""
         return bool(self._library.wait(self._handle, int(for_job), _WAIT_MILLISECONDS))
 
     def next(self) -> Optional[Step]:
@@ -302,23 +306,24 @@ class Worker:
         return _step_of(step)
 
     def expect(self, ahead: int = 1) -> Optional[Step]:
-        """The step of training that comes so many steps after the one at hand, to load its data
-        ahead: samples, epochs, round, step and num_steps. Certain within a round; beyond it a guess,
-        right as long as nobody joins or leaves. None: it cannot be told."""
+        """Returns the step of training that comes so many steps after the one at hand, to load its
+        data ahead: samples, epochs, round, step and num_steps. It is certain within a round. Beyond
+        the round it is a guess, right as long as no worker joins or leaves. None means that it
+        cannot be told."""
         step = _library.Step(size=ctypes.sizeof(_library.Step))
         self._check(self._library.expect(self._handle, ahead, ctypes.byref(step)))
         return _step_of(step) if step.num_samples > 0 else None
 
     def steps(self) -> Iterator[Step]:
-        """All that are left."""
+        """Yields all steps that are left."""
         while (step := self.next()) is not None:
             yield step
 
     def set_learning_rate(self, rate: float, block: int = -1) -> None:
-        """That of the program's optimizer for a block in the step of training at hand, before the
-        first block_ready() of it. Block -1 means all that have none of their own. In sync, and if
-        job("lr_schedule") is "program", servers make the step with it. A worker with another rate
-        than others in the round is refused."""
+        """Sets the rate of the program's optimizer for a block in the step of training at hand,
+        before the first block_ready() of it. Block -1 means all that have none of their own. In
+        sync, and if job("lr_schedule") is "program", servers make the step with it. A worker with
+        another rate than others in the round is refused."""
         self._check(self._library.set_learning_rate(self._handle, block, rate))
 
     def set_weight(self, weight: int) -> None:
@@ -329,57 +334,62 @@ class Worker:
         self._check(self._library.set_weight(self._handle, weight))
 
     def block_ready(self, block: int) -> None:
-        """The gradient of a block is there: it may leave while the others are computed."""
+        """Tells that the gradient of a block is there: it may leave while the others are
+        computed."""
         self._check(self._library.block_ready(self._handle, block))
 
     def step_done(self, loss_sum: float = 0.0, num_correct: int = 0,
                   num_predictions: int = 0) -> None:
-        """Sums over the step's predictions, losses in nats; num_predictions 0: not known."""
+        """Hands the step in, with sums over its predictions, and losses in nats. num_predictions 0
+        means that their number is not known."""
         self._check(self._library.step_done(self._handle, loss_sum, num_correct, num_predictions))
         self._has_step = False
 
     def log(self, name: str, value: float) -> None:
-        """A number of the step of training at hand, beside its loss: `psctl status` and
+        """Tells a number of the step of training at hand, beside its loss. `psctl status` and
         --metrics_out have the mean over the round's steps and over the workers that told it. Names
         are of letters, digits and ._-/, at most 64 bytes, at most 32 in a round."""
         self._check(self._library.log(self._handle, _bytes("a metric", name), float(value)))
 
     def step_skipped(self) -> None:
-        """Instead of step_done(), of a step of training whose gradient is not finite: the round goes
-        on without it. Not after block_ready(), and not with local steps."""
+        """Leaves out a step of training whose gradient is not finite, instead of step_done(). The
+        round goes on without it. It is refused after block_ready(), and with local steps."""
         self._check(self._library.step_skipped(self._handle))
         self._has_step = False
 
     def step_failed(self, why: str) -> None:
-        """The step cannot be computed: the worker leaves the job, and next() says why."""
+        """Tells that the step cannot be computed: the worker leaves the job, and next() raises
+        why."""
         self._has_step = False
         self._check(self._library.step_failed(self._handle, why.encode("utf-8", "replace")))
 
     @property
     def has_step(self) -> bool:
-        """Whether there is one that is neither done nor failed."""
+        """Returns whether there is a step that is neither done nor failed."""
         return self._has_step
 
     @property
     def weights_version(self) -> int:
-        """How many updates the weights have had that next() has come with, or those that the job has
-        ended with. -1: some tensors have had more than others, or there are none yet."""
+        """Returns how many updates the weights have had that next() has come with, or those that
+        the job has ended with. -1 means that some tensors have had more than others, or that there
+        are none yet."""
         return self._library.weights_version(self._handle)
 
     @property
     def evaluation(self) -> Optional[Evaluation]:
-        """The last evaluation that the servers have told of. None: there was none."""
+        """Returns the last evaluation that the servers have told of. None means that there was
+        none."""
         loss, accuracy = ctypes.c_double(), ctypes.c_double()
         number = self._library.evaluation(self._handle, ctypes.byref(loss), ctypes.byref(accuracy))
         return None if number < 0 else Evaluation(number, loss.value, accuracy.value)
 
     @property
     def state(self) -> str:
-        """What the worker does now: "wait", "pull", "compute", "push", ..."""
+        """Returns what the worker does now: "wait", "pull", "compute", "push", ..."""
         return self._library.state(self._handle).decode()
 
     def stop(self) -> None:
-        """Steps come until the round at hand is over."""
+        """Makes steps end once the round at hand is over."""
         self._check(self._library.stop(self._handle))
 
     def leave(self) -> None:
