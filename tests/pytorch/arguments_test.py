@@ -31,7 +31,7 @@ NOWHERE = "127.0.0.1:1"
 def with_session(address, name, use):
   """What `use` returns of a session that has a model and an optimizer."""
   model = small_models.MODELS["mlp"]()
-  with lodestar.join(address, name=name) as ps:
+  with lodestar.join(address, name=name, connect_timeout="20s") as ps:
     return use(ps, *ps.attach(model, small_models.OPTIMIZERS["sgd"](model, replay.RATE)))
 
 
@@ -191,8 +191,16 @@ class ArgumentsTest(replay.ReplayTestCase):
         assert number < 2
       return ps.has_left
 
+    def leave_in_steps(ps, model, optimizer):
+      for number, _ in enumerate(ps.steps(batch_size=8)):
+        if number == 1:
+          ps.leave()
+        program.make_step(model, optimizer, torch.arange(8))
+        assert number < 2
+      return ps.has_left
+
     for flags in MODES:
-      for use in leave_before_step, leave_after_step:
+      for use in leave_before_step, leave_after_step, leave_in_steps:
         with self.subTest(flags=flags, use=use.__name__):
           self.assertTrue(self.run_alone(use, **flags))
 
