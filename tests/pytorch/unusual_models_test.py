@@ -143,8 +143,7 @@ def loss_of(model, indices):
       model(small_models.TRAIN.features[indices]).float(), small_models.TRAIN.labels[indices])
 
 
-def train(address, name, make_model, make_optimizer, on_step=None, **attach_options):
-  model = seeded(make_model)
+def train(address, name, model, make_optimizer, on_step=None, **attach_options):
   optimizer = make_optimizer(model)
   batches = []
   with lodestar.join(address, name=name) as ps:
@@ -160,6 +159,7 @@ def train(address, name, make_model, make_optimizer, on_step=None, **attach_opti
 
 
 def seeded(make_model):
+  """The model, of the main thread alone: all threads draw from one generator."""
   torch.manual_seed(7)
   return make_model()
 
@@ -168,7 +168,9 @@ class UnusualModelsTest(replay.ReplayTestCase):
 
   def run_two(self, make_model, make_optimizer, **flags):
     server = self.start_client_server(rounds=6, **flags)
-    programs = [self.start_program(name, make_model, make_optimizer, run=train) for name in "ab"]
+    models = [seeded(make_model) for _ in range(2)]
+    programs = [self.start_program(name, model, make_optimizer, run=train)
+                for name, model in zip("ab", models)]
     runs = [program.outcome() for program in programs]
     self.assert_ends(server)
     return runs
@@ -232,11 +234,11 @@ class UnusualModelsTest(replay.ReplayTestCase):
   def test_module_in_two_reentrant_checkpoints_is_refused_where_gradients_overlap(self):
     server = self.start_client_server(min_workers=1, mode="sync")
     with self.assertRaises(lodestar.LodestarError) as refused:
-      self.start_program("a", CheckpointedTwice, sgd, run=train).outcome()
+      self.start_program("a", CheckpointedTwice(), sgd, run=train).outcome()
     self.assertIn("use_reentrant=False", str(refused.exception))
     self.stop_job(server)
     server = self.start_client_server(min_workers=1, rounds=3, mode="sync")
-    run = self.start_program("a", CheckpointedTwice, sgd, run=train, overlap=False).outcome()
+    run = self.start_program("a", CheckpointedTwice(), sgd, run=train, overlap=False).outcome()
     self.assert_ends(server)
     self.assertEqual(len(run["batches"]), 3)
 
@@ -261,7 +263,7 @@ class UnusualModelsTest(replay.ReplayTestCase):
     for flags in MODES:
       server = self.start_client_server(min_workers=1, **flags)
       with self.assertRaises(lodestar.LodestarError) as refused:
-        self.start_program("a", WithNames, sgd, grow, run=train).outcome()
+        self.start_program("a", WithNames(), sgd, grow, run=train).outcome()
       self.stop_job(server)
       self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
       for part in ("mean%20%C3%B6", "[3]", "[4]"):
