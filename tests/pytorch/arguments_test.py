@@ -79,6 +79,8 @@ class ArgumentsTest(replay.ReplayTestCase):
                              ([3], "a int")):
       self.assert_refused(lambda schedulers=schedulers: lodestar.join(NOWHERE, name="a").attach(
           model, optimizer, schedulers=schedulers), "schedulers=", part)
+    self.assert_refused(lambda: lodestar.join(NOWHERE, name="a").attach(
+        model, optimizer, clip_norm="x"), "clip_norm= is 'x'")
 
   def test_optimizer_of_another_session_is_refused_until_that_leaves(self):
 

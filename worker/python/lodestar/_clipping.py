@@ -7,6 +7,7 @@ from typing import Any, Optional, Sequence
 
 import torch
 
+from lodestar._arguments import number
 from lodestar._library import LodestarError
 
 
@@ -15,7 +16,7 @@ def checked_norm(clip_norm: Optional[float]) -> Optional[float]:
     LodestarError INVALID_ARGUMENT for a negative number and for NaN."""
     if clip_norm is None:
         return None
-    norm = float(clip_norm)
+    norm = number("clip_norm=", clip_norm)
     if math.isnan(norm) or norm < 0:
         raise LodestarError("INVALID_ARGUMENT",
                             f"clip_norm={clip_norm} is out of range; it must be at least 0, and 0 "
