@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -24,6 +25,7 @@ namespace lodestar::checkpoint {
 namespace {
 
 constexpr char kModelFlag[] = "model";
+constexpr char kLearningRateFlag[] = "learning_rate";
 constexpr char kRateName[] = "rate";  // name of a SettingChange that is not about a flag
 // Maximum factor by which a restart may raise the learning rate.
 constexpr double kMostRise = 1.1;
@@ -138,7 +140,8 @@ std::optional<job::LearningRateSchedule> SavedSchedule(const checkpoints::Manife
 
 // Compares the learning rates of the next step by the saved and by the new schedule. Returns a
 // change if the printed rates differ. Not set if there is no next step, or if they are equal.
-std::optional<SettingChange> CompareRates(const checkpoints::Manifest& manifest,
+std::optional<SettingChange> CompareRates(const std::vector<SettingChange>& changes,
+                                          const checkpoints::Manifest& manifest,
                                           const job::JobSpec& asked, const RateAtResume& rate) {
   const std::optional<job::LearningRateSchedule> saved = SavedSchedule(manifest);
   if (!saved.has_value() || job::ReducesOnly(asked) || asked.schedule.total_rounds <= rate.place) {
@@ -146,7 +149,7 @@ std::optional<SettingChange> CompareRates(const checkpoints::Manifest& manifest,
   }
   const double place = static_cast<double>(rate.place);
   const double before = rate.scale * saved->At(place);
-  const double after = rate.scale * asked.schedule.At(place);
+  const double after = ScaleAfter(changes, rate) * asked.schedule.At(place);
   SettingChange change = {kRateName, absl::StrCat(before), absl::StrCat(after),
                           absl::StrCat("in round ", manifest.round.value(), ", by the schedule")};
   if (change.saved == change.asked) return std::nullopt;
@@ -200,10 +203,38 @@ std::vector<SettingChange> CompareSettings(const checkpoints::Manifest& manifest
     if (!change.is_refused) change.effect = Effect(setting.flag, manifest, asked);
     changes.push_back(std::move(change));
   }
-  if (auto change = CompareRates(manifest, asked, rate); change.has_value()) {
+  if (auto change = CompareRates(changes, manifest, asked, rate); change.has_value()) {
     changes.push_back(*std::move(change));
   }
   return changes;
+}
+
+bool DropsOrderedRate(const std::vector<SettingChange>& changes, const RateAtResume& rate) {
+  // The part is a product of several orders. If they cancel out, a rounding error may remain.
+  if (!rate.is_given || !(rate.scale_by_operators > 0) ||
+      std::abs(rate.scale_by_operators - 1.0) <= 1e-9) {
+    return false;
+  }
+  return std::any_of(changes.begin(), changes.end(),
+                     [](const SettingChange& change) { return change.flag == kLearningRateFlag; });
+}
+
+double ScaleAfter(const std::vector<SettingChange>& changes, const RateAtResume& rate) {
+  return DropsOrderedRate(changes, rate) ? rate.scale / rate.scale_by_operators : rate.scale;
+}
+
+std::string DroppedRateText(const std::vector<SettingChange>& changes,
+                            const checkpoints::Manifest& manifest, const job::JobSpec& asked,
+                            const RateAtResume& rate) {
+  const std::optional<job::LearningRateSchedule> saved = SavedSchedule(manifest);
+  if (!saved.has_value() || !DropsOrderedRate(changes, rate)) return "";
+  const auto place = static_cast<double>(rate.place);
+  return absl::StrCat("--learning_rate=", asked.schedule.peak,
+                      " replaces the rate that psctl set-learning-rate has set (",
+                      rate.scale * saved->At(place), "): the learning rate of round ",
+                      manifest.round.value(), " is ",
+                      ScaleAfter(changes, rate) * asked.schedule.At(place),
+                      ". To change it, run psctl set-learning-rate");
 }
 
 absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,

@@ -26,8 +26,10 @@ struct SettingChange {
 
 // RateAtResume holds what the learning rate of the next step depends on, besides the settings.
 struct RateAtResume {
-  int64_t place = 0;   // number of rounds of the schedule that are done
-  double scale = 1.0;  // factor for the schedule's rate, before and after the restart
+  int64_t place = 0;                // number of rounds of the schedule that are done
+  double scale = 1.0;               // factor that the checkpoint has for the schedule's rate
+  double scale_by_operators = 1.0;  // the operators' part of this factor
+  bool is_given = false;            // True if --learning_rate is given.
   // True means that a rise of the rate by more than a tenth is not refused.
   bool may_rise = false;
 };
@@ -42,6 +44,20 @@ std::vector<SettingChange> CompareSettings(const checkpoints::Manifest& manifest
                                            const std::vector<std::string>& state_names,
                                            const RateAtResume& rate,
                                            const std::vector<job::JobSetting>& saving = {});
+
+// Returns whether the restart drops the operators' part of the factor. It does if --learning_rate
+// is given with another value than that of the checkpoint. `changes` are those of
+// CompareSettings().
+bool DropsOrderedRate(const std::vector<SettingChange>& changes, const RateAtResume& rate);
+
+// Returns the factor for the schedule's rate after the restart.
+double ScaleAfter(const std::vector<SettingChange>& changes, const RateAtResume& rate);
+
+// Returns a warning that --learning_rate replaces the rate that an operator has set. Names both
+// rates. The text is empty unless DropsOrderedRate().
+std::string DroppedRateText(const std::vector<SettingChange>& changes,
+                            const checkpoints::Manifest& manifest, const job::JobSpec& asked,
+                            const RateAtResume& rate);
 
 // Returns FailedPrecondition if any change is refused. The error names all refused changes, and
 // says which flags to give instead. `manifest` is that of the checkpoint.

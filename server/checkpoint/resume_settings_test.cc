@@ -228,6 +228,56 @@ TEST_F(ExtendedRunTest, RateOfStepsThatAreNotMadeSaysNothing) {
   EXPECT_NE(Changes(kAtTheCheckpoint).back().flag, "rate");
 }
 
+// Fixture with a run whose rate of 1e-3 an operator has set to 1e-4, after a rollback has halved
+// it.
+class OrderedRateTest : public testing::Test {
+ protected:
+  OrderedRateTest() {
+    saved_.schedule = {.kind = job::ScheduleKind::kConstant, .peak = 1e-3, .total_rounds = 500};
+    asked_ = saved_;
+  }
+  std::vector<SettingChange> Changes() const {
+    return CompareSettings(WrittenBy(saved_), asked_, kStateNames, rate_);
+  }
+  std::string Text() const { return DroppedRateText(Changes(), WrittenBy(saved_), asked_, rate_); }
+
+  job::JobSpec saved_ = TestJob();
+  job::JobSpec asked_;
+  RateAtResume rate_ = {.place = 217, .scale = 0.1, .scale_by_operators = 0.2, .is_given = true};
+};
+
+TEST_F(OrderedRateTest, OtherRateThatIsGivenReplacesTheOrderAndKeepsRollbacks) {
+  asked_.schedule.peak = 2e-4;
+  const std::vector<SettingChange> changes = Changes();
+  EXPECT_TRUE(DropsOrderedRate(changes, rate_));
+  EXPECT_DOUBLE_EQ(ScaleAfter(changes, rate_), 0.5);
+  EXPECT_EQ(changes.size(), 1) << "the rate stays 1e-4, so no row names it";
+  EXPECT_THAT(Text(), AllOf(HasSubstr("--learning_rate=0.0002 "), HasSubstr("(0.0001)"),
+                            HasSubstr("round 217 is 0.0001.")));
+}
+
+TEST_F(OrderedRateTest, RateThatIsNotGivenOrStaysKeepsTheOrder) {
+  EXPECT_DOUBLE_EQ(ScaleAfter(Changes(), rate_), 0.1);
+  EXPECT_EQ(Text(), "");
+  asked_.schedule.peak = 2e-4;
+  rate_.is_given = false;
+  EXPECT_DOUBLE_EQ(ScaleAfter(Changes(), rate_), 0.1);
+  EXPECT_EQ(Changes().back().asked, "2e-05");
+}
+
+TEST_F(OrderedRateTest, RateWithoutAnOrderKeepsTheFactorOfRollbacks) {
+  asked_.schedule.peak = 2e-4;
+  rate_.scale_by_operators = 1 + 1e-15;
+  EXPECT_FALSE(DropsOrderedRate(Changes(), rate_));
+  EXPECT_DOUBLE_EQ(ScaleAfter(Changes(), rate_), 0.1);
+}
+
+TEST_F(OrderedRateTest, RateAboveTheOrderedOneAsksForTheFlag) {
+  asked_.schedule.peak = 5e-4;
+  EXPECT_THAT(CheckNoneRefused(Changes(), WrittenBy(saved_), "runs/round-217"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--accept_higher_rate")));
+}
+
 TEST_F(ExtendedRunTest, RatesThatLookEqualAreNotInTheTable) {
   asked_ = saved_;
   asked_.schedule.peak *= 1 + 1e-9;

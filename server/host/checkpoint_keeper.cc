@@ -405,17 +405,26 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
   return job;
 }
 
-absl::StatusOr<std::vector<checkpoint::SettingChange>> CheckpointKeeper::Compare(
-    const checkpoints::Manifest& manifest, const std::string& path, bool may_rate_rise) const {
-  ASSIGN_OR_RETURN(const job::JobSpec job, JobFrom(manifest, path));
-  checkpoint::RateAtResume rate = {.place = manifest.round.value(), .may_rise = may_rate_rise};
+checkpoint::RateAtResume CheckpointKeeper::RateOf(const checkpoints::Manifest& manifest,
+                                                  bool may_rise) const {
+  checkpoint::RateAtResume rate = {.place = manifest.round.value(),
+                                   .is_given = config_.given.contains("learning_rate"),
+                                   .may_rise = may_rise};
   const auto state = coordinator::CoordinatorStateFromJson(FormatJson(manifest.coordinator));
   if (state.ok()) {
     rate.place = std::max<int64_t>(rate.place - state->ledger.lost_rounds, 0);
     rate.scale = state->ledger.learning_rate_scale;
+    rate.scale_by_operators = state->ledger.scale_by_operators;
   }
-  return checkpoint::CompareSettings(
-      manifest, job, optimizer::MakeServerOptimizer(job)->state_names(), rate, config_.saving);
+  return rate;
+}
+
+absl::StatusOr<std::vector<checkpoint::SettingChange>> CheckpointKeeper::Compare(
+    const checkpoints::Manifest& manifest, const std::string& path, bool may_rate_rise) const {
+  ASSIGN_OR_RETURN(const job::JobSpec job, JobFrom(manifest, path));
+  return checkpoint::CompareSettings(manifest, job,
+                                     optimizer::MakeServerOptimizer(job)->state_names(),
+                                     RateOf(manifest, may_rate_rise), config_.saving);
 }
 
 void CheckpointKeeper::Carry(const coordinator::SetAsideTask& task) {
@@ -756,6 +765,15 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::FromCheckpoint(
   }
   ASSIGN_OR_RETURN(choice.state,
                    coordinator::CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
+  const checkpoint::RateAtResume rate_before = RateOf(manifest, /*may_rise=*/true);
+  if (checkpoint::DropsOrderedRate(changes, rate_before)) {
+    choice.state->ledger.learning_rate_scale = checkpoint::ScaleAfter(changes, rate_before);
+    choice.state->ledger.scale_by_operators = 1.0;
+    // Only a new process uses the rate in the checkpoint.
+    if (!has_chosen_) {
+      logging::LogWarn("{}", checkpoint::DroppedRateText(changes, manifest, job, rate_before));
+    }
+  }
   NameLearningRateScale(choice.state->ledger, job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
   choice.is_complete = manifest.journal.is_complete;

@@ -165,6 +165,7 @@ class CheckpointKeeper {
   // - settings that the operator leaves open, and that the saved job had chosen
   absl::StatusOr<job::JobSpec> JobFrom(const checkpoints::Manifest& manifest,
                                        const std::string& path) const;
+  checkpoint::RateAtResume RateOf(const checkpoints::Manifest& manifest, bool may_rise) const;
   absl::StatusOr<std::vector<checkpoint::SettingChange>> Compare(
       const checkpoints::Manifest& manifest, const std::string& path, bool may_rate_rise) const;
   // Returns true if the cluster starts from the newest checkpoint in the folders. Otherwise it

@@ -695,6 +695,23 @@ TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
   EXPECT_EQ(choice.resumed->changes[1].effect, "from round 2 on, times 0.25, after 2 rollbacks");
 }
 
+TEST_F(CheckpointKeeperTest, LearningRateThatIsGivenReplacesTheOneOfAnOrder) {
+  checkpoints::LedgerState ledger;
+  ledger.rollbacks = 1;
+  ledger.learning_rate_scale = 0.125;
+  ledger.scale_by_operators = 0.25;
+  Save(2, ledger);
+  config_.job.schedule.peak /= 4;
+  StartProcess();
+  EXPECT_EQ(Choose().state->ledger.learning_rate_scale, 0.125) << "the flag is not given";
+  config_.given = {"learning_rate"};
+  StartProcess();
+  const coordinator::RestoreChoice choice = Choose();
+  EXPECT_EQ(choice.state->ledger.learning_rate_scale, 0.5);
+  EXPECT_EQ(choice.state->ledger.scale_by_operators, 1.0);
+  EXPECT_EQ(choice.state->ledger.rollbacks, 1);
+}
+
 TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOperatorGivesIt) {
   const job::JobSpec asked = [this] {
     job::JobSpec job = config_.job;
