@@ -25,6 +25,11 @@ constexpr absl::string_view kCheckpointSubject = "checkpoint";
 // checkpoint after which all of them could be ends the alarm.
 constexpr absl::string_view kFolderSubject = "checkpoint folder";
 
+// Subjects of the alarms that writing takes longer than a stopping server has, and that checkpoints
+// are far apart. A checkpoint that was written fast enough ends the alarm.
+constexpr absl::string_view kStopSubject = "checkpoint outlasts stop";
+constexpr absl::string_view kIntervalSubject = "checkpoint interval";
+
 // Returns the log line about a checkpoint that was published.
 std::string PublishedText(const checkpoints::PublishedCheckpoint& published,
                           const checkpoints::PublishedVerdict& verdict) {
@@ -36,6 +41,34 @@ std::string PublishedText(const checkpoints::PublishedCheckpoint& published,
           ? absl::StrCat(" next_in=",
                          absl::FormatDuration(absl::Trunc(*verdict.next_in, absl::Seconds(1))))
           : "");
+}
+
+// Returns an error if a server that is told to stop may not be able to write its last checkpoint.
+// The text stays the same while writing takes about as long, so that it causes one alarm.
+absl::Status OutlastsStop(const checkpoints::PublishedVerdict& verdict,
+                          absl::Duration stop_timeout) {
+  if (!verdict.outlasts_stop.has_value()) return absl::OkStatus();
+  const absl::Duration given = ending::JobEnding::WriteTimeOf(stop_timeout);
+  const absl::Duration enough = stop_timeout * (2 * *verdict.outlasts_stop / given);
+  return absl::DeadlineExceededError(absl::StrCat(
+      "writing a checkpoint takes more than ", absl::FormatDuration(*verdict.outlasts_stop),
+      ", but --stop_timeout=", absl::FormatDuration(stop_timeout), " leaves ",
+      absl::FormatDuration(given),
+      " for it, so SIGTERM may lose the rounds since the last checkpoint. Give --stop_timeout=",
+      absl::FormatDuration(enough)));
+}
+
+// Returns an error if checkpoints are far apart because writing takes long. For the text see
+// OutlastsStop().
+absl::Status AreFarApart(const checkpoints::PublishedVerdict& verdict,
+                         const checkpoints::CheckpointSchedule::Config& schedule) {
+  if (!verdict.far_apart.has_value()) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      "checkpoints are more than ", absl::FormatDuration(*verdict.far_apart),
+      " apart instead of --checkpoint_interval=", absl::FormatDuration(schedule.interval),
+      ", because writing them would take more than --checkpoint_cost=", schedule.max_cost,
+      " of the time. A killed server loses the rounds since the last one. Raise "
+      "--checkpoint_cost, or use a faster disk or --durability=journal"));
 }
 
 // Returns the log line that suggests a journal, because it would take little time.
@@ -230,6 +263,8 @@ absl::Status ClusterSaves::OnPublished(
       kFolderSubject,
       published->alarm.empty() ? absl::OkStatus() : absl::FailedPreconditionError(published->alarm),
       now);
+  outbox_.SetAlarm(kStopSubject, OutlastsStop(verdict, state_.config.stop_timeout), now);
+  outbox_.SetAlarm(kIntervalSubject, AreFarApart(verdict, state_.config.checkpoint_schedule), now);
   outbox_.Tell(PublishedText(*published, verdict));
   const absl::Duration usual_round = state_.rounds.progress().usual_round();
   const double round_bytes = static_cast<double>(state_.membership.table().Members().size()) *

@@ -25,6 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 Coordinator::Config SavingConfig(int64_t every = 2) {
   Coordinator::Config config = TestConfig();
@@ -339,6 +340,32 @@ TEST(CoordinatorRestartTest, AlarmOfTheCheckpointFolderEndsWithTheNextCheckpoint
     EXPECT_EQ(alarm().over_age.has_value(), text.empty());
   }
   EXPECT_EQ(alarm().count, 2);
+}
+
+TEST(CoordinatorRestartTest, SlowCheckpointsAreAlarmsUntilOneIsFast) {
+  Coordinator::Config config = SavingConfig(0);
+  config.checkpoint_schedule.interval = absl::Minutes(1);
+  config.stop_timeout = absl::Seconds(2);
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const auto num_alarms = [&cluster] {
+    const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+    return std::count_if(snapshot.alarms.begin(), snapshot.alarms.end(),
+                         [](const AlarmSnapshot& alarm) { return !alarm.over_age.has_value(); });
+  };
+  RunUntil(cluster, a, 1);
+  cluster.Pass(absl::Seconds(5), {a});
+  cluster.FinishSave();
+  ASSERT_EQ(num_alarms(), 2);
+  EXPECT_THAT(
+      cluster.observer().alarms,
+      UnorderedElementsAre(AllOf(HasSubstr("--stop_timeout=2s"), HasSubstr("--stop_timeout=16s")),
+                           HasSubstr("--checkpoint_interval=1m")));
+  ASSERT_OK(cluster.coordinator().RequestCheckpoint(cluster.now()));
+  RunUntil(cluster, a, 2);
+  cluster.FinishSave();
+  EXPECT_EQ(num_alarms(), 0);
 }
 
 TEST(CoordinatorRestartTest, RequestedCheckpointIsTakenBetweenRounds) {

@@ -9,6 +9,17 @@
 #include "absl/strings/str_cat.h"
 
 namespace lodestar::checkpoints {
+namespace {
+
+// Returns `limit`, doubled as often as the result stays below `time`. Not set means that `time`
+// does not exceed `limit`. Requires: `limit` is positive.
+std::optional<absl::Duration> LimitBelow(absl::Duration limit, absl::Duration time) {
+  if (time <= limit) return std::nullopt;
+  while (2 * limit < time) limit *= 2;
+  return limit;
+}
+
+}  // namespace
 
 CheckpointManager::CheckpointManager(Config config)
     : config_(std::move(config)),
@@ -115,6 +126,12 @@ PublishedVerdict CheckpointManager::OnPublished(absl::string_view directory,
   PublishedVerdict verdict = {.kind = PublishedVerdict::Kind::kPublished,
                               .write_time = tracker_.last_write_time()};
   if (schedule_.is_stretched()) verdict.next_in = schedule_.interval();
+  // A killed server loses nothing that its journal has. A site's weights are saved upstream.
+  if (config_.has_journal || config_.is_site) return verdict;
+  verdict.outlasts_stop = LimitBelow(config_.stop_write_time, schedule_.write_time());
+  if (verdict.next_in > kNearEnough) {
+    verdict.far_apart = LimitBelow(kFarApart * config_.schedule.interval, *verdict.next_in);
+  }
   return verdict;
 }
 

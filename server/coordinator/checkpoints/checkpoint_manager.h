@@ -111,6 +111,12 @@ struct PublishedVerdict {
   // Pause until the next checkpoint. Set only if the pause is longer than configured because
   // writing takes long.
   std::optional<absl::Duration> next_in = {};
+  // Set if writing takes longer than Config::stop_write_time. Then a server that is told to stop
+  // may lose its last rounds. The value is that limit, doubled as often as it stays below the time.
+  std::optional<absl::Duration> outlasts_stop = {};
+  // Set if checkpoints are so far apart that operators must be told. The value is kFarApart times
+  // the configured interval, doubled as often as it stays below the pause.
+  std::optional<absl::Duration> far_apart = {};
   friend bool operator==(const PublishedVerdict&, const PublishedVerdict&) = default;
 };
 
@@ -136,6 +142,8 @@ class CheckpointManager {
     // kJournalLimitFactor.
     int64_t journal_limit_bytes = 0;
     bool is_site = false;  // True if the weights come from upstream servers.
+    // Time that a server that is told to stop has for writing the last checkpoint.
+    absl::Duration stop_write_time = absl::InfiniteDuration();
   };
 
   // Default limit of a journal: kJournalLimitFactor times the size of its shard's weights, at least
@@ -146,6 +154,10 @@ class CheckpointManager {
   static constexpr int64_t kLeastJournalLimit = 1'000'000'000;
   // A journal is suggested to operators if it makes rounds longer by at most this share.
   static constexpr double kSmallShare = 0.01;
+  // If the pause between checkpoints exceeds kFarApart times the configured one, operators are
+  // told. A pause of at most kNearEnough is never too long.
+  static constexpr int kFarApart = 4;
+  static constexpr absl::Duration kNearEnough = absl::Minutes(1);
   // Pause before the removal of a checkpoint's mark as complete is tried again.
   static constexpr absl::Duration kReopenPause = absl::Seconds(1);
 

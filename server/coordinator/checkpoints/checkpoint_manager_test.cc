@@ -274,6 +274,61 @@ TEST_F(CheckpointManagerTest, PublishedCheckpointThatTookLongStretchesThePause) 
   EXPECT_EQ(Publish(directory).next_in, absl::Seconds(30));
 }
 
+class SlowWriteTest : public CheckpointManagerTest {
+ protected:
+  SlowWriteTest() {
+    config_.schedule = {.interval = absl::Minutes(1), .max_cost = 0.01};
+    config_.stop_write_time = absl::Seconds(2);
+    Make();
+  }
+  PublishedVerdict Write(absl::Duration time) {
+    ++facts_.ledger.next_round;
+    manager_->OnDue(facts_, now_);
+    const std::string directory = Begin();
+    now_ += time;
+    return Publish(directory);
+  }
+};
+
+TEST_F(SlowWriteTest, WriteThatOutlastsAStopIsToldUntilOneIsFast) {
+  EXPECT_EQ(Write(absl::Seconds(2)).outlasts_stop, std::nullopt);
+  EXPECT_EQ(Write(absl::Seconds(20)).outlasts_stop, std::nullopt) << "the disk hung once";
+  EXPECT_EQ(Write(absl::Seconds(19)).outlasts_stop, absl::Seconds(16));
+  EXPECT_EQ(Write(absl::Seconds(25)).outlasts_stop, absl::Seconds(16));
+  EXPECT_EQ(Write(absl::Seconds(3)).outlasts_stop, absl::Seconds(2));
+  EXPECT_EQ(Write(absl::Seconds(1)).outlasts_stop, std::nullopt);
+}
+
+TEST_F(SlowWriteTest, CheckpointsFarApartAreToldUntilTheyAreNot) {
+  EXPECT_EQ(Write(absl::Milliseconds(2400)).far_apart, std::nullopt);
+  EXPECT_EQ(Write(absl::Milliseconds(2500)).far_apart, std::nullopt);
+  EXPECT_EQ(Write(absl::Milliseconds(2500)).far_apart, absl::Minutes(4));
+  EXPECT_EQ(Write(absl::Seconds(9)).far_apart, absl::Minutes(4));
+  EXPECT_EQ(Write(absl::Seconds(9)).far_apart, absl::Minutes(8));
+  EXPECT_EQ(Write(absl::Seconds(1)).far_apart, std::nullopt);
+}
+
+TEST_F(SlowWriteTest, PauseOfAMinuteIsNotFarApart) {
+  config_.schedule.interval = absl::Seconds(10);
+  Make();
+  EXPECT_EQ(Write(absl::Milliseconds(600)).far_apart, std::nullopt);
+  EXPECT_EQ(Write(absl::Milliseconds(610)).far_apart, std::nullopt);
+  EXPECT_EQ(Write(absl::Milliseconds(610)).far_apart, absl::Seconds(40));
+}
+
+TEST_F(SlowWriteTest, NothingIsToldIfAKilledServerLosesNothing) {
+  for (bool CheckpointManager::Config::*setting :
+       {&CheckpointManager::Config::has_journal, &CheckpointManager::Config::is_site}) {
+    config_.*setting = true;
+    Make();
+    const PublishedVerdict verdict = Write(absl::Minutes(1));
+    EXPECT_TRUE(verdict.next_in.has_value());
+    EXPECT_EQ(verdict.outlasts_stop, std::nullopt);
+    EXPECT_EQ(verdict.far_apart, std::nullopt);
+    config_.*setting = false;
+  }
+}
+
 TEST_F(CheckpointManagerTest, AnswerOfAnotherTryChangesNothing) {
   const std::string directory = Begin();
   EXPECT_EQ(manager_->OnPublished("ckpt/other.tmp", PublishedCheckpoint{}, now_),

@@ -34,12 +34,15 @@ void CheckpointSchedule::OnWritten(absl::Duration write_time) {
   memory_.write_time = write_time;
 }
 
+absl::Duration CheckpointSchedule::write_time() const {
+  return memory_.earlier_write_time == absl::ZeroDuration()
+             ? memory_.write_time
+             : std::min(memory_.write_time, memory_.earlier_write_time);
+}
+
 absl::Duration CheckpointSchedule::interval() const {
   if (memory_.pause == absl::ZeroDuration()) return absl::ZeroDuration();
-  const absl::Duration write_time = memory_.earlier_write_time == absl::ZeroDuration()
-                                        ? memory_.write_time
-                                        : std::min(memory_.write_time, memory_.earlier_write_time);
-  return std::max(memory_.pause, write_time / config_.max_cost);
+  return std::max(memory_.pause, write_time() / config_.max_cost);
 }
 
 }  // namespace lodestar::checkpoints

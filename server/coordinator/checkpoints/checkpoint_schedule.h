@@ -57,10 +57,12 @@ class CheckpointSchedule {
   void OnBegun(Round round, absl::Time now);
   void OnWritten(absl::Duration write_time);
 
+  // Returns how long writing takes, the shorter of the last two times: a disk that hung once does
+  // not count. 0 means that no checkpoint was written.
+  absl::Duration write_time() const;
   // Returns the pause from the begin of the last checkpoint to the begin of the next one by time.
-  // It grows with the time that writing takes, the shorter of the last two times: a disk that hung
-  // once does not delay the next checkpoint. 0 means that no checkpoint is due by time, or that the
-  // first one is due after the next round.
+  // It grows with write_time(). 0 means that no checkpoint is due by time, or that the first one is
+  // due after the next round.
   absl::Duration interval() const;
   bool is_stretched() const { return interval() > config_.interval; }
 

@@ -46,9 +46,10 @@ bool JobEnding::FailOnceSaved(const absl::Status& failure) {
 bool JobEnding::AwaitSave(absl::string_view asker, absl::Duration patience, absl::Time now) {
   if (!askers_.insert(std::string(asker)).second) return false;
   hold_reason_ = std::string(asker);
-  // Half of the time is for workers and servers. The other half is for writing the checkpoint.
-  drop_missing_at_ = std::min(drop_missing_at_, now + patience / 2);
-  away_until_ = std::max(away_until_, now + patience / 2);
+  // The rest of the time is for workers and servers.
+  const absl::Time until = now + patience - WriteTimeOf(patience);
+  drop_missing_at_ = std::min(drop_missing_at_, until);
+  away_until_ = std::max(away_until_, until);
   return true;
 }
 

@@ -60,6 +60,9 @@ class JobEnding {
   // ten seconds, and connects again.
   static constexpr absl::Duration kExitTime = absl::Seconds(15);
 
+  // Returns the part of `patience` that AwaitSave() leaves for writing the checkpoint.
+  static absl::Duration WriteTimeOf(absl::Duration patience) { return patience / 2; }
+
   explicit JobEnding(const Config& config) : config_(config) {}
   Memory memory() const { return {stop_reason_, stop_requested_at_}; }
   void Resume(Memory memory, absl::Time now);
