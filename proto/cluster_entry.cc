@@ -45,7 +45,9 @@ constexpr absl::Duration kEnrolmentPause = absl::Milliseconds(500);
 constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
-constexpr absl::Duration kLongestPause = absl::Minutes(5);
+constexpr absl::Duration kLongestPause = absl::Seconds(30);
+// Pause between warnings that a certificate cannot be renewed, if the error has the same code.
+constexpr absl::Duration kWarningPause = absl::Minutes(5);
 // Interval of checks whether the certificate must be renewed. A long sleep could miss the time of
 // renewal, because clocks may be set and machines may be suspended.
 constexpr absl::Duration kLookInterval = absl::Seconds(15);
@@ -190,17 +192,53 @@ absl::Time WrittenAt(const std::string& path, absl::Time now) {
   return stat(path.c_str(), &facts) == 0 ? absl::TimeFromTimespec(facts.st_mtim) : now;
 }
 
+// A join string that is read again before each use, because an operator may have put a new one into
+// the file. Not thread-safe.
+class RereadJoinString {
+ public:
+  RereadJoinString(security::SecurityFlags flags, security::JoinString join)
+      : flags_(std::move(flags)), join_(std::move(join)) {}
+
+  const security::SecurityFlags& flags() const { return flags_; }
+  // Returns the join string. If it cannot be read or is for another cluster, returns the last one
+  // that could be used. Logs the reason once.
+  const security::JoinString& Read() {
+    absl::StatusOr<security::JoinString> join =
+        security::ReadJoinString(JoinOrigin(flags_), flags_.join);
+    if (join.ok() && join->authority_sha256 != join_.authority_sha256) {
+      join = WithOrigin(flags_, absl::InvalidArgumentError(
+                                    "the new join string is for another cluster; to change the "
+                                    "cluster, start this program again"));
+    }
+    if (join.ok()) {
+      join_ = *std::move(join);
+      told_.clear();
+    } else if (const std::string why(join.status().message()); std::exchange(told_, why) != why) {
+      logging::LogWarn("this program goes on with the join string that it has read before: {}",
+                       told_);
+    }
+    return join_;
+  }
+
+ private:
+  const security::SecurityFlags flags_;
+  security::JoinString join_;
+  std::string told_;  // reason that was logged last; empty means that the last reading was good
+};
+
 // Gets new credentials for the name and role of `identity`. Does nothing if another process has got
 // them while this one waited for the lock.
-absl::Status EnrolAgain(const security::JoinString& join, const std::string& cluster,
+absl::Status EnrolAgain(RereadJoinString& reread, const std::string& cluster,
                         const std::string& leaf, const security::Identity& identity) {
   const std::string folder = absl::StrCat(cluster, "/", leaf);
   ASSIGN_OR_RETURN(const EnrolmentLock lock, EnrolmentLock::Take(cluster, leaf, kEnrolmentTimeout));
   if (IsHeld(security::CheckCredentials(security::CredentialFilesIn(folder))))
     return absl::OkStatus();
-  ASSIGN_OR_RETURN(const security::Credentials credentials,
-                   Enroll(join, {identity.role}, identity.name, kEnrolmentTimeout));
-  RETURN_IF_ERROR(security::WriteCredentials(folder, credentials));
+  const security::JoinString& join = reread.Read();
+  const absl::StatusOr<security::Credentials> credentials =
+      Enroll(join, {identity.role}, identity.name, kEnrolmentTimeout);
+  if (!credentials.ok()) return WithOrigin(reread.flags(), credentials.status());
+  RETURN_IF_ERROR(security::WriteCredentials(folder, *credentials));
   RETURN_IF_ERROR(output::WriteFileAtomically(TokenPath(folder), join.token_id));
   logging::LogInfo("enrolled again as {}; the certificate is in {}", security::TextOf(identity),
                    folder);
@@ -265,8 +303,9 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const security::SecurityFlags& fl
                       .identity = facts->identity,
                       .servers = join.servers,
                       .is_renewable = true,
-                      .enrol_again = [join, cluster, leaf, identity = facts->identity] {
-                        return EnrolAgain(join, cluster, leaf, identity);
+                      .enrol_again = [reread = RereadJoinString(flags, join), cluster, leaf,
+                                      identity = facts->identity]() mutable {
+                        return EnrolAgain(reread, cluster, leaf, identity);
                       }};
 }
 
@@ -606,6 +645,8 @@ void CredentialRenewer::Run() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
   absl::Duration pause = kFirstPause;
   std::optional<absl::Time> renewed_at;  // when this process has renewed the certificate
+  absl::StatusCode warned_code = absl::StatusCode::kOk;  // of the last warning
+  absl::Time warned_at;
   while (true) {
     const absl::StatusOr<security::CertificateFacts> facts = security::CheckCredentials(files_);
     absl::Duration rest = pause;
@@ -627,12 +668,18 @@ void CredentialRenewer::Run() {
     if (renewed.ok()) {
       pause = kFirstPause;
       renewed_at = absl::Now();
+      warned_code = absl::StatusCode::kOk;
       logging::LogDebug("the certificate in {} is renewed", files_.certificate);
       continue;
     }
     if (absl::IsCancelled(renewed)) continue;
-    logging::LogWarn("the certificate in {} cannot be renewed yet: {}; this program tries again",
-                     files_.certificate, renewed.message());
+    if (const absl::Time now = absl::Now();
+        renewed.code() != warned_code || now - warned_at >= kWarningPause) {
+      warned_code = renewed.code();
+      warned_at = now;
+      logging::LogWarn("the certificate in {} cannot be renewed yet: {}; this program tries again",
+                       files_.certificate, renewed.message());
+    }
     pause = std::min(pause * 2, kLongestPause);
   }
 }

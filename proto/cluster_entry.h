@@ -32,8 +32,9 @@ struct ClusterEntry {
   // EnterCluster(). Empty means that the program uses neither.
   std::string servers;
   bool is_renewable = false;  // true: CredentialRenewer can renew the files
-  // Gets new credentials for the same name into `files`, with the join string. Null means that the
-  // program has no join string. Blocks. Errors: those of Enroll() and of the files.
+  // Gets new credentials for the same name into `files`, with the join string. Reads the join
+  // string again, because its file may have a new one. Null means that the program has no join
+  // string. Not thread-safe. Blocks. Errors: those of Enroll() and of the files.
   std::function<absl::Status()> enrol_again = nullptr;
 
   // Returns the security of a worker or psctl. That object logs what is wrong with the files.

@@ -546,6 +546,42 @@ TEST_F(SharedStateFolderTest, AMachineThatHasSleptEnrolsAgainUnderItsName) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expired at")));
 }
 
+TEST_F(SharedStateFolderTest, EnrolmentThatIsRefusedIsTriedAgainWithTheNewJoinString) {
+  security::SecurityFlags flags;
+  flags.state_dir = state_dir_;
+  flags.join = absl::StrCat(::testing::TempDir(), "/join-", security::RandomHex(4));
+  std::vector<std::string> tokens;
+  const Port server([&](int connection) {
+    ServeEnrollment(connection, *own_, absl::Seconds(30),
+                    [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
+                      tokens.push_back(request.token_id());
+                      if (tokens.size() == 1 || tokens.back() == "0c") return Certify(request);
+                      return absl::PermissionDeniedError("the token is used up");
+                    })
+        .IgnoreError();
+  });
+  const auto line = [&](const security::TestAuthority& authority, const std::string& token) {
+    return absl::StrCat("lodestar://", server.address(), "/L1",
+                        security::FingerprintOf(authority.authority().certificate).value_or(""),
+                        ".", token, ".0b");
+  };
+  ASSERT_OK(security::WriteSecretFile(flags.join, line(authority_, "0a")));
+  const auto entry = EnterCluster(flags, {security::Role::kWorker}, "", "", absl::Seconds(30));
+  ASSERT_OK(entry);
+  ASSERT_OK(security::WriteSecretFile(entry->files->key, security::NewPrivateKey()));
+  const auto is_refused =
+      StatusIs(absl::StatusCode::kPermissionDenied, StartsWith("--join=" + flags.join));
+  EXPECT_THAT(entry->enrol_again(), is_refused);
+  ASSERT_OK(security::WriteSecretFile(flags.join, "lodestar://nowhere"));
+  EXPECT_THAT(entry->enrol_again(), is_refused) << "the string that was read before is used";
+  ASSERT_OK(security::WriteSecretFile(flags.join, line(security::TestAuthority(), "0c")));
+  EXPECT_THAT(entry->enrol_again(), is_refused) << "the new string is for another cluster";
+  ASSERT_OK(security::WriteSecretFile(flags.join, line(authority_, "0c")));
+  EXPECT_OK(entry->enrol_again());
+  EXPECT_OK(security::CheckCredentials(*entry->files));
+  EXPECT_THAT(tokens, ::testing::ElementsAre("0a", "0a", "0a", "0a", "0c"));
+}
+
 TEST(ClusterEntryTest, RenewalIsDueAfterHalfOfTheTimeAndSoonAfterAClockThatWasAhead) {
   const absl::Time came = absl::FromUnixSeconds(1'800'000'000);
   const auto due = [came](absl::Duration rest, absl::Duration age) {
