@@ -393,11 +393,13 @@ class ChangesTest(replay.ReplayTestCase):
       for part in ("DistributedDataParallel", "overlap=False", "comm_hook"):
         self.assertIn(part, str(refused.exception))
 
-  def test_attach_takes_one_model_and_one_optimizer(self):
+  def test_attach_takes_models_and_optimizers(self):
     model = small_models.MODELS["mlp"]()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    for arguments, part in (((model, [optimizer, optimizer]), "one optimizer, not a list"),
-                            (([model], optimizer), "torch.nn.Module, not a list"),
+    for arguments, part in (((model, [optimizer, optimizer]), "one optimizer"),
+                            (([model, optimizer], optimizer), "torch.nn.Module, or a list"),
+                            ((model, [optimizer, 0.1]), "torch.optim.Optimizer, or a list"),
+                            (([], optimizer), "torch.nn.Module, or a list"),
                             ((optimizer, model), "attach(model, optimizer)")):
       with self.assertRaises(lodestar.LodestarError) as refused:
         lodestar.join("127.0.0.1:1", name="a").attach(*arguments)

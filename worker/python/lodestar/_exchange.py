@@ -7,6 +7,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Set, Tuple, 
 
 import torch
 
+from lodestar._attached_optimizers import optimizers_of
 from lodestar._backward import is_finite, is_step_of_scaler
 from lodestar._clipping import has_clipped
 from lodestar._learning_rates import LearningRates
@@ -28,12 +29,18 @@ class Exchange:
       answers_in_step: the optimizer's step needs what the round brings: hand it over within.
       ends_backward: what the round brings is needed at the end of the step's last backward.
       clips_at_servers: the servers clip in place of the program.
+      has_local_steps: what the program's optimizer does with a batch is its own business, and a
+        batch without a step is handed over, too.
+      learns_loop: gradients do not leave during backward before the first step has shown whether
+        the program takes several batches for a step.
     """
 
     in_vector = True
     answers_in_step = False
     ends_backward = False
     clips_at_servers = False
+    has_local_steps = False
+    learns_loop = False
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
         self._worker = worker
@@ -51,8 +58,9 @@ class Exchange:
         """Brings the weights that the step begins with, or, None, those that the job ends with."""
         raise NotImplementedError
 
-    def begin(self, is_last: bool) -> None:
-        """Begins a batch. `is_last` says that it is the last one of its step."""
+    def begin(self, is_last: bool, may_leave: bool = True) -> None:
+        """Begins a batch. `is_last` says that it is the last one of its step, and `may_leave` that
+        its gradients may leave during backward then."""
 
     def on_gradient(self, tensor: TrainedTensor) -> None:
         """Is called when backward has the gradient of a tensor, in one of its batches."""
@@ -92,6 +100,17 @@ class Exchange:
         """Begins the step at hand again, whose loop was left before it was made. Raises
         LodestarError FAILED_PRECONDITION if that is too late."""
 
+    def check_may_extend(self) -> None:
+        """Raises LodestarError FAILED_PRECONDITION if the step at hand, which was not made, cannot get
+        another batch."""
+
+    def check_may_go_on(self) -> None:
+        """Raises LodestarError FAILED_PRECONDITION if there cannot be another step with the batch at
+        hand."""
+
+    def select(self, optimizer: Any) -> None:
+        """Says which of several optimizers makes the next step."""
+
     def skip(self) -> None:
         """Leaves the step out instead of make(): gradients are not finite. Tells the worker.
         finish() comes as after make()."""
@@ -107,8 +126,8 @@ class _GradientSteps(Exchange):
         super().__init__(worker, tensors, optimizer)
         self._sender = _GradientSender(worker, tensors, optimizer, overlap, rates)
 
-    def begin(self, is_last: bool) -> None:
-        self._sender.begin(is_last)
+    def begin(self, is_last: bool, may_leave: bool = True) -> None:
+        self._sender.begin(is_last, may_leave)
 
     def on_gradient(self, tensor: TrainedTensor) -> None:
         self._sender.on_gradient(tensor)
@@ -121,12 +140,21 @@ class _GradientSteps(Exchange):
     def begin_again(self) -> None:
         self._sender.begin_again()
 
+    def check_may_extend(self) -> None:
+        self._sender.check_may_extend()
+
+    def select(self, optimizer: Any) -> None:
+        self._sender.select({id(parameter) for group in optimizer.param_groups
+                             for parameter in group["params"]})
+
     def skip(self) -> None:
         self._sender.skip()
 
 
 class ServerSteps(_GradientSteps):
     """Sends gradients, and the servers make the step: sync and async."""
+
+    learns_loop = True
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
                  rates: LearningRates, settings: Union[Settings, LodestarError],
@@ -213,6 +241,14 @@ class ServerSteps(_GradientSteps):
         step = torch.optim.Optimizer.profile_hook_step(hand_gradient_over)
         return step(self._optimizer, *([] if closure is None else [closure]))
 
+    def check_may_go_on(self) -> None:
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "optimizer.step() was called a second time for one batch, but in --mode="
+            f"{self._worker.job('mode')} the servers make the steps, and new weights come with the "
+            "next batch. Call next() on ps.steps() before each backward(); or start ps_server with "
+            "--mode=local_sgd or --optimizer=reduce, where the program makes the steps")
+
     def take(self, step: Optional[Step]) -> None:
         self._tensors.take_weights()
         self._tensors.take_buffers()
@@ -226,8 +262,9 @@ class ServerSteps(_GradientSteps):
 
 
 class LocalSteps(Exchange):
-    """Lets the program make its steps, and weights are averaged every so many of them:
-    local_sgd."""
+    """Lets the program make its steps, and weights are averaged every so many batches: local_sgd."""
+
+    has_local_steps = True
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
         super().__init__(worker, tensors, optimizer)
@@ -306,7 +343,7 @@ class ReducedSteps(_GradientSteps):
         self._has_followed = False  # a step that this program has left out was made here
 
     def check(self) -> None:
-        if isinstance(self._optimizer, torch.optim.LBFGS):
+        if any(isinstance(each, torch.optim.LBFGS) for each in optimizers_of(self._optimizer)):
             raise LodestarError(
                 "FAILED_PRECONDITION",
                 "LBFGS needs several gradients in a step, but with ps_server --optimizer=reduce a "
@@ -360,6 +397,11 @@ class ReducedSteps(_GradientSteps):
                 "overlap=False). For a bad batch, call skip_step() before backward()")
         super().on_gradient(tensor)
 
+    def check_may_extend(self) -> None:
+        if self._has_mean is not None:
+            raise _cannot_extend()
+        super().check_may_extend()
+
     def end_backward(self) -> None:
         self._sender.collect()
 
@@ -382,7 +424,7 @@ class ReducedSteps(_GradientSteps):
         self._has_mean = self._is_answered()
         if self._has_mean:
             self._take_mean()
-        gradients = [tensor.parameter.grad for tensor in self._tensors.trained
+        gradients = [tensor.parameter.grad for tensor in self._sender.selected
                      if tensor.parameter.grad is not None]
         if not self._has_mean:  # the round was lost, or all have skipped it
             for gradient in gradients:
@@ -438,8 +480,8 @@ class ReducedSteps(_GradientSteps):
 
     @torch.no_grad()
     def _take_mean(self, others: Collection[int] = ()) -> None:
-        """Takes the mean of all tensors but those whose id() is in `others`."""
-        for tensor in self._tensors.trained:
+        """Takes the mean of what the step changes, but for tensors whose id() is in `others`."""
+        for tensor in self._sender.selected:
             if id(tensor) in others:
                 continue
             gradient = tensor.parameter.grad
@@ -478,6 +520,19 @@ class HookedSteps(ReducedSteps):
         self._take_mean(self._brought)
         self._brought = set()
         return make_step(closure)
+
+    def check_may_extend(self) -> None:
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "optimizer.step() was not called for the last batch, whose gradients comm_hook() has "
+            "sent. For several batches per step, give loader() accumulate=, and call backward() "
+            "inside model.no_sync() while is_last_batch is False")
+
+    def check_may_go_on(self) -> None:
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "optimizer.step() was called a second time for one batch, whose gradients comm_hook() "
+            "sends once. Leave the hook out, and call attach(..., overlap=False)")
 
     def skip(self) -> None:
         raise LodestarError(
@@ -523,27 +578,36 @@ class _GradientSender:
         self._worker = worker
         self._rates = rates
         self._told_rates: Optional[Dict[int, float]] = None  # in this step, by block
-        self._all = tensors
         self._tensors = tensors.trained
+        self.selected = tensors.trained  # those that the next step changes
         self._optimizer = optimizer
         self._overlap = overlap
         self.clip_norm: Optional[float] = None  # of the program, in whose place the servers clip
         self._is_open = False  # gradients that come are whole
+        self._copies = False  # gradients stay here, but are copied before the program clips them
         self._num_missing: List[int] = []  # of each block, in this step
         # The gradients that were taken in this step, and what tells whether they have changed, by
         # tensor.
         self._taken: "dict[int, Tuple[Any, Any]]" = {}
 
-    def begin(self, is_last: bool) -> None:
+    def select(self, parameters: Set[int]) -> None:
+        """Says that the next step changes the parameters with these id() alone."""
+        self.selected = [tensor for tensor in self._tensors if id(tensor.parameter) in parameters]
+
+    def begin(self, is_last: bool, may_leave: bool) -> None:
         self._num_missing = [0] * (1 + max(tensor.block for tensor in self._tensors))
         for tensor in self._tensors:
             self._num_missing[tensor.block] += 1
         self._taken = {}
         self._told_rates = None
-        self._is_open = is_last and self._overlap
+        self._is_open = is_last and may_leave and self._overlap
+        self._copies = (is_last and not may_leave and self._overlap
+                        and self.clip_norm is not None)
 
     @torch.no_grad()
     def on_gradient(self, tensor: TrainedTensor) -> None:
+        if self._copies:
+            tensor.gradient.copy_(_dense(tensor.here(tensor.parameter.grad)))
         if not self._is_open:
             return
         if id(tensor) in self._taken:
@@ -599,6 +663,11 @@ class _GradientSender:
                 "the program left its loop between backward() and optimizer.step(), and gradients "
                 "of the batch may have been sent already. Call leave(), and join() again")
 
+    def check_may_extend(self) -> None:
+        """Raises LodestarError FAILED_PRECONDITION if gradients of the step may have left."""
+        if self._taken:
+            raise _cannot_extend()
+
     def skip(self) -> None:
         """Tells that the step has no gradient."""
         if self._taken:
@@ -609,11 +678,12 @@ class _GradientSender:
                 "skip_step() before backward()")
         self._worker.step_skipped()
 
-    def take_zeros(self) -> None:
-        """Takes zeros for all that were not taken: the loss does not depend on these."""
+    def take_zeros(self, others: Collection[int] = ()) -> None:
+        """Takes zeros for all that were not taken: the loss does not depend on these. But not for
+        tensors whose id() is in `others`."""
         self._is_open = False
         for tensor in self._tensors:
-            if id(tensor) not in self._taken:
+            if id(tensor) not in self._taken and id(tensor) not in others:
                 tensor.gradient.zero_()
 
     @torch.no_grad()
@@ -624,14 +694,16 @@ class _GradientSender:
                 "FAILED_PRECONDITION",
                 "a GradScaler leaves the unscaling to this optimizer, but the servers make the "
                 "step. Make the optimizer with fused=False, or use bf16, which needs no GradScaler")
-        if not self._taken and not self._all.have_gradient:
+        if not self._taken and all(tensor.parameter.grad is None for tensor in self.selected):
             raise _no_gradient()
-        self.take_zeros()
+        copied = ({id(tensor) for tensor in self._tensors if tensor.parameter.grad is not None}
+                  if self._copies and self._is_clipped() else set())
+        self.take_zeros(copied)
         changed: Optional[TrainedTensor] = None
-        for tensor in self._tensors:
+        for tensor in self.selected:
             gradient = tensor.parameter.grad
             if id(tensor) not in self._taken:
-                if gradient is not None:
+                if gradient is not None and id(tensor) not in copied:
                     tensor.gradient.copy_(_dense(tensor.here(gradient)))
                 continue
             taken, mark = self._taken[id(tensor)]
@@ -646,7 +718,8 @@ class _GradientSender:
         self._tell_rates()
 
     def _is_clipped(self) -> bool:
-        """Returns whether the program has clipped what was sent to clip_norm, and no more."""
+        """Returns whether the program has clipped what was sent, or copied, to clip_norm, and no
+        more."""
         gradients = [(tensor.gradient, tensor.parameter.grad) for tensor in self._tensors
                      if tensor.parameter.grad is not None]
         return self.clip_norm is not None and has_clipped(
@@ -656,6 +729,15 @@ class _GradientSender:
 def _no_gradient() -> LodestarError:
     return LodestarError("FAILED_PRECONDITION",
                          "no parameter has a gradient; call backward() before optimizer.step()")
+
+
+def _cannot_extend() -> LodestarError:
+    return LodestarError(
+        "FAILED_PRECONDITION",
+        "optimizer.step() was not called for the last batch, but its gradients may have been sent "
+        "during backward(). For several batches per step use loader(..., accumulate=) or "
+        "attach(..., overlap=False); for a bad batch call skip_step() before backward(), or use "
+        "overlap=False")
 
 
 def _dense(gradient: Any) -> Any:
@@ -686,5 +768,8 @@ def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, ov
             "mean over all processes. Or use attach(..., overlap=False). Or register "
             "lodestar.comm_hook() and start ps_server with --optimizer=reduce")
     if worker.job("optimizer") == "reduce":
-        return ReducedSteps(worker, tensors, optimizer, overlap, keep_weights, ends_backward)
+        # A backward for one of several optimizers brings gradients to parameters of the others.
+        is_alone = len(optimizers_of(optimizer)) == 1
+        return ReducedSteps(worker, tensors, optimizer, overlap and is_alone, keep_weights,
+                            ends_backward and is_alone)
     return ServerSteps(worker, tensors, optimizer, overlap, rates, settings, clip_norm)

@@ -88,6 +88,8 @@ _FUNCTIONS = {
     "weights_version": (_INT64, [_HANDLE]),
     "evaluation": (_INT64, [_HANDLE, ctypes.POINTER(ctypes.c_double),
                             ctypes.POINTER(ctypes.c_double)]),
+    "extend": (_INT, [_HANDLE, ctypes.POINTER(Step)]),
+    "keep_samples": (_INT, [_HANDLE]),
     "expect": (_INT, [_HANDLE, _INT, ctypes.POINTER(Step)]),
     "set_learning_rate": (_INT, [_HANDLE, _INT, ctypes.c_double]),
     "set_weight": (_INT, [_HANDLE, _INT64]),

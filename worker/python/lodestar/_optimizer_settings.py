@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Union
 
+from lodestar._attached_optimizers import JointOptimizer, optimizers_of
 from lodestar._library import LodestarError
 
 Settings = Dict[str, Union[str, float]]
@@ -14,11 +15,12 @@ _OTHER_KEYS = ("lr", "foreach", "fused", "capturable", "differentiable")
 
 def settings_by_parameter(optimizer: Any) -> Dict[int, Dict[str, str]]:
     """Returns the settings that decide the steps of each parameter, as text, by its id()."""
-    keys = [key for key in getattr(optimizer, "defaults", {}) if key not in _OTHER_KEYS]
     found: Dict[int, Dict[str, str]] = {}
-    for group in optimizer.param_groups:
-        settings = {key: repr(group.get(key)) for key in keys}
-        found.update((id(parameter), settings) for parameter in group["params"])
+    for each in optimizers_of(optimizer):
+        keys = [key for key in getattr(each, "defaults", {}) if key not in _OTHER_KEYS]
+        for group in each.param_groups:
+            settings = {key: repr(group.get(key)) for key in keys}
+            found.update((id(parameter), settings) for parameter in group["params"])
     return found
 
 
@@ -38,6 +40,12 @@ def first_state(optimizer: Any) -> Optional[str]:
 def settings_of(optimizer: Any) -> Settings:
     """Returns the flags of ps_server that make its optimizer this torch.optim.Optimizer, but for
     the learning rates. Raises LodestarError if none do."""
+    if isinstance(optimizer, JointOptimizer):
+        raise LodestarError(
+            "INVALID_ARGUMENT",
+            "the servers make the steps of sync and async jobs with one optimizer, but "
+            f"{len(optimizer.optimizers)} were attached. Let the program make its steps: start "
+            "ps_server with --mode=local_sgd, or --optimizer=reduce")
     kind = type(optimizer).__name__
     groups: Sequence[dict] = optimizer.param_groups
 

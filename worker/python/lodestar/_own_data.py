@@ -39,6 +39,7 @@ class OwnData:
         self._rounds_before: Optional[int] = None  # of earlier processes of the name
         self._num_taken = 0  # in this process
         self._next_keep = 0.0
+        self._has_warned = False  # that batches are not counted
         self._is_kept = True
 
     @property
@@ -80,6 +81,13 @@ class OwnData:
                 f"the data of this program begin again at the first sample, but the job goes on: "
                 f"{before}. With join(name=), skip ps.batches_done batches; or use a loader with "
                 "state_dict() and join(name=, state_dir=)")
+
+    def extend_step(self) -> None:
+        """Warns once if the step at hand gets another batch, which the servers do not count."""
+        if self._is_asked and not self._has_warned:
+            self._has_warned = True
+            warnings.warn("the program takes several batches for a step, of which ps.batches_done "
+                          "counts one; give loader() accumulate=")
 
     def end_step(self) -> None:
         """Comes with the hand-over of each step."""

@@ -241,6 +241,17 @@ class ShardedWorker:
         of an evaluation."""
         return len(step.samples) % self.num_ranks == 0
 
+    def extend(self) -> Step:
+        try:
+            step = self.ranks.lead(lambda: self._worker().extend(), lambda: True)
+        except LodestarError:
+            self.has_step = False
+            raise
+        return self._part_of(step)
+
+    def keep_samples(self) -> None:
+        self.ranks.lead(lambda: self._worker().keep_samples(), lambda: True)
+
     def expect(self, ahead: int = 1) -> Optional[Step]:
         """Returns what rank 0 tells with each step, from the first time on that a rank has
         asked."""

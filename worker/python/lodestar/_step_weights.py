@@ -18,11 +18,25 @@ class StepWeights:
         self._worker = worker
         self._warn_once = warn_once
         self._of_step: Optional[int] = None
+        self._before_batch: Optional[int] = None  # of the step, without the batch at hand
         self._are_given: Optional[bool] = None  # in the steps so far
         self._is_uneven = False  # a batch of the step has uneven numbers of targets
 
-    def begin_step(self) -> None:
-        self._of_step, self._is_uneven = None, False
+    def begin_step(self, is_further: bool = False) -> None:
+        """Begins a step. One that is made with the batches of the step before has their weight."""
+        weight, self._of_step = self._of_step, None
+        self._is_uneven = False
+        if is_further and weight is not None:
+            self.add(weight)
+        self.begin_batch()
+
+    def begin_batch(self) -> None:
+        """Begins a batch that the step gets in addition."""
+        self._before_batch = self._of_step
+
+    def begin_batch_again(self) -> None:
+        """Forgets the weight of the batch at hand, which comes again."""
+        self._of_step = self._before_batch
 
     def look_at(self, batch: Any) -> None:
         """Looks whether the samples of a batch have different numbers of targets."""

@@ -240,8 +240,8 @@ class TrainedTensors:
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
             warnings.warn(
                 f"parameters that need a gradient are not in the optimizer: {others[0]}{more}. "
-                "These are not exchanged between workers. Give all parameters to one optimizer, "
-                "with a group for each part, or freeze these (requires_grad=False)")
+                "These are not exchanged between workers. Give attach() all optimizers, as a "
+                "list, or freeze these (requires_grad=False)")
 
     @property
     def is_distributed_data_parallel(self) -> bool:

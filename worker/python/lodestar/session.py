@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import types
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,8 @@ from typing import (TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Opti
 from lodestar._accelerate import batches_per_step, inner_optimizer
 from lodestar._arguments import (check_data, check_function, check_heldout, described,
                                  is_map_style, number, whole_number)
+from lodestar._attached_optimizers import (AttachedOptimizer, JointOptimizer, optimizers_of,
+                                           take_together)
 from lodestar._batches import GrantedBatches, OwnBatches, make_loader
 from lodestar._join_strings import is_join_setting
 from lodestar._learning_rates import JobSchedulers, LearningRates
@@ -38,6 +39,12 @@ _METRIC_NAME_BYTES = 64
 _RATE_METRIC = "learning_rate"
 # Stands for the length of data that have none: passes over them say nothing.
 _ENDLESS = 1 << 40
+
+# Gradients do not leave during backward before so many steps have shown whether the program takes
+# one batch for each: the first step of `if i % 4 == 0: optimizer.step()` has one batch, too.
+_STEPS_TO_LEARN = 2
+# Batches of one step, at most. A program with more has forgotten optimizer.step().
+_MOST_BATCHES = 1024
 
 # Options of a DataLoader that are not the program's to choose.
 _GRANTED_OPTIONS = ("shuffle", "sampler", "batch_sampler", "drop_last")
@@ -158,6 +165,13 @@ class Session:
         self._is_skipped = False  # a GradScaler has found Inf in it
         # Whether the backward pass under way is the last one of its step. None means unknown.
         self._is_last_backward: Optional[Callable[[], bool]] = None
+        self._adds_batches = False  # the program has taken several batches for a step
+        self._num_steps = 0  # made by the program
+        self._num_idle = 0  # batches since the last step
+        self._keeps_samples = False  # steps come without, because the program makes several with one
+        self._kept_step: Optional[Step] = None  # whose samples are those of the next batch
+        self._is_cut = False  # the job has ended between two steps with the batch at hand
+        self._loss_before: Tuple[float, int, int] = (0.0, 0, 0)  # of the batch at hand
         self._following: List[Optional[Step]] = []  # that came early; None: there is none
         self._ignores_schedulers = False
         self._logs_rate = False  # the program tells one itself
@@ -174,6 +188,10 @@ class Session:
                keep_weights: bool = False, schedulers: Sequence[Any] = (),
                clip_norm: Optional[float] = None) -> Tuple[Any, Any]:
         """Makes a model and its optimizer those of the job; returns both.
+
+        Either may be a list of several. Parameters of a list of models are named by their place,
+        "0.weight". Several optimizers need a job whose programs make the steps (local_sgd or
+        --optimizer=reduce); with reduce all programs make them in the same order.
 
         The weights of the first worker of a job are those that it begins with, unless the servers
         have a model of their own, with the same names and shapes. Parameters that the optimizer has
@@ -208,24 +226,27 @@ class Session:
 
         Raises:
           LodestarError: FAILED_PRECONDITION if something was attached before; INVALID_ARGUMENT
-            for other than one module and one optimizer, without a parameter to train, or for one of
-            the optimizer that is not the model's.
+            for other than modules and optimizers, without a parameter to train, or for one of an
+            optimizer that is not the model's.
         """
         if self._model is not None:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "this session already has a model and an optimizer. Attach one model with one "
-                "optimizer, which has a group of parameters for each part. Another model is "
-                "another job and needs another session (join(..., name=))")
+                "this session already has a model and an optimizer. Attach several at once, as "
+                "attach([a, b], [optimizer_a, optimizer_b]). A model of another job needs another "
+                "session (join(..., name=))")
         from lodestar._clipping import checked_norm
 
-        attached = model, optimizer
-        _check_kinds(model, optimizer)
-        optimizer = inner_optimizer(optimizer)
-        if getattr(optimizer, _SESSION, self) is not self:
+        given = model, optimizer
+        model, optimizer = take_together(model, optimizer)
+        if any(getattr(each, _SESSION, self) is not self for each in optimizers_of(optimizer)):
             raise LodestarError("FAILED_PRECONDITION",
                                 "another session has this optimizer; call its leave() first, or "
                                 "make an optimizer and a model for each session")
+        if schedulers and isinstance(optimizer, JointOptimizer):
+            raise LodestarError("INVALID_ARGUMENT",
+                                "schedulers= is given with several optimizers, which step at "
+                                "different times; leave schedulers= out")
         self._tensors = self._make_tensors(model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
         self._clip_norm = checked_norm(clip_norm)
@@ -237,23 +258,12 @@ class Session:
         self._hooks = self._tensors.on_each_gradient(self._on_gradient)
         if overlap and self._is_last_backward is None:
             self._is_last_backward = lambda: self._is_last_batch
-        self._inner_step, self._inner_zero_grad = optimizer.step, optimizer.zero_grad
-
-        def step(_: Any, closure: Optional[Callable[[], Any]] = None, *args: Any,
-                 **kwargs: Any) -> Any:
-            return self._make_step(closure, *args, **kwargs)
-
-        def zero_grad(_: Any, *args: Any, **kwargs: Any) -> Any:
-            self._look_for_inf()
-            return self._inner_zero_grad(*args, **kwargs)
-
-        # Schedulers of learning rates ask whether they have wrapped step(), and whether it was called.
-        setattr(step, "_wrapped_by_lr_sched", True)
-        optimizer.step = types.MethodType(step, optimizer)
-        optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
-        setattr(optimizer, _SESSION, self)
+        self._attached = [AttachedOptimizer(each, self._make_step, self._look_for_inf)
+                          for each in optimizers_of(optimizer)]
+        for each in self._attached:
+            setattr(each.optimizer, _SESSION, self)
         self._model, self._optimizer = model, optimizer
-        return attached
+        return given
 
     def _make_tensors(self, model: Any, optimizer: Any) -> TrainedTensors:
         from lodestar._trained_tensors import TrainedTensors
@@ -296,6 +306,9 @@ class Session:
         which pass comes: `for epoch in range(ps.epoch, epochs)`. What is returned has len(), at the
         present number of workers, and `dataset`.
 
+        A batch that optimizer.step() is not called for stays with those of the next step, whose round
+        gets it in addition. In local_sgd the program makes as many steps with a batch as it likes.
+
         If the data is any other iterable (an iterable data set, also in a DataLoader, or a
         generator), each worker has its own batches, and only their number is counted. One loop is the whole job.
 
@@ -322,9 +335,9 @@ class Session:
 
         Raises:
           LodestarError: what the cluster refuses, or the job ended with; INVALID_ARGUMENT for a
-            DataLoader whose samples cannot be granted; FAILED_PRECONDITION before attach(), for a
-            batch that optimizer.step() was not called for, and for an optimizer that is not the
-            job's.
+            DataLoader whose samples cannot be granted; FAILED_PRECONDITION before attach(), for an
+            optimizer that is not the job's, and, from the loop, if optimizer.step() was not called
+            for a batch whose gradients may have left, or for very many batches.
         """
         accumulate = (batches_per_step() if accumulate is None else
                       whole_number("accumulate", accumulate))
@@ -395,9 +408,10 @@ class Session:
     def steps(self, num_samples: Optional[int] = None, *,
               batch_size: Optional[int] = None) -> Iterator[Step]:
         """Returns the steps that this worker is to make, for programs whose loop brings batches of its own:
-        one optimizer.step() each, with which gradients leave. Nothing here makes the batches of two
-        workers differ: choose them by `index` and `count`, such as files[ps.index::ps.count], and
-        draw by another seed, such as seed + ps.index. After a restart skip `batches_done`.
+        one optimizer.step() each, with which gradients leave. Weights are new after each. Nothing
+        here makes the batches of two workers differ: choose them by `index` and `count`, such as
+        files[ps.index::ps.count], and draw by another seed, such as seed + ps.index. After a restart
+        skip `batches_done`.
 
         Args:
           num_samples: of this worker's data; None: endless.
@@ -580,18 +594,22 @@ class Session:
                 except BaseException as error:
                     self._fail(error)
                     raise
-                assert self._exchange is not None
-                self._is_last_batch = part + 1 == len(sizes)
-                self._exchange.begin(self._is_last_batch)
+                self._begin_batch(is_last=part + 1 == len(sizes))
                 self._batch_samples = size
                 self._weights.look_at(batch)
                 yield batch
 
+    def _begin_batch(self, is_last: bool) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        self._is_last_batch = is_last
+        is_learning = exchange.learns_loop and self._num_steps < _STEPS_TO_LEARN
+        exchange.begin(is_last, may_leave=not (is_learning or self._adds_batches))
+
     @items_of_one_thread
     def _granted_samples(self) -> Iterator[List[int]]:
-        for step in self._steps():
-            assert self._exchange is not None
-            self._exchange.begin(is_last=True)
+        for step in self._steps(may_extend=False):
+            self._begin_batch(is_last=True)
             yield step.samples
 
     def _expected_samples(self, ahead: int) -> List[int]:
@@ -599,7 +617,7 @@ class Session:
         return [] if step is None else step.samples
 
     @items_of_one_thread
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self, may_extend: bool = True) -> Iterator[Step]:
         if self._is_over:
             warnings.warn("the job has done all rounds of ps_server --rounds, so there are no "
                           "more batches")
@@ -608,40 +626,60 @@ class Session:
             # The loop before was left in the middle of it.
             assert self._exchange is not None
             self._exchange.begin_again()
-            self._loss = (0.0, 0, 0)
-            self._weights.begin_step()
+            self._loss = self._loss_before
+            self._weights.begin_batch_again()
             yield self._step
         while not self._has_left:
             try:
-                self._check_is_made()
                 self._tensors.check_unchanged(self._optimizer)
-                self._end_step()
-                step = self._next_training_step()
+                if not may_extend:
+                    self._check_is_made()
+                step = self._extended_step()
+                is_new = step is None
+                while step is None and not self._is_cut:
+                    self._end_step()
+                    step = self._next_training_step()
+                    if step is None:
+                        break
+                    if not step.samples:
+                        step = self._with_samples(step)
             except BaseException as error:
                 self._fail(error)
                 raise
             if step is None:
-                self._is_over = True
+                self._is_over, self._is_cut = True, False
                 self._close_source()
                 return
-            self._step, self._epoch = step, step.epoch
-            self._own_data.begin_step(step)
-            self._is_made = self._is_handed_over = False
-            self._has_gradients = self._is_skipped = False
-            self._batch_samples, self._loss = len(step.samples), self._late_loss
-            self._late_loss = (0.0, 0, 0)
-            late, self._late = self._late, []
-            for name, value in late:
-                self._log_metric(name, value)
-            self._weights.begin_step()
+            if is_new:
+                self._begin_step(step)
+            else:
+                self._step, self._epoch = step, step.epoch
+                self._batch_samples, self._loss_before = len(step.samples), self._loss
+                self._weights.begin_batch()
+                self._own_data.extend_step()
             # How often backward is called is not known without batches.
             self._is_last_batch = True
-            assert self._exchange is not None
-            self._exchange.begin(is_last=False)
-            if self._rates.are_own:
-                self._schedulers.follow(step, int(self._worker.job("local_steps")))
-            self._rates.begin_step(step.learning_rate)
             yield step
+
+    def _begin_step(self, step: Step, is_further: bool = False) -> None:
+        """Begins a step. `is_further` says that it is made with the batch of the step before."""
+        self._step = step
+        self._epoch = step.epoch if step.samples else self._epoch
+        self._own_data.begin_step(step)
+        self._is_made = self._is_handed_over = False
+        self._has_gradients = self._is_skipped = False
+        self._batch_samples = len(step.samples) or self._batch_samples
+        self._loss = self._loss_before = self._late_loss
+        self._late_loss = (0.0, 0, 0)
+        late, self._late = self._late, []
+        for name, value in late:
+            self._log_metric(name, value)
+        self._weights.begin_step(is_further)
+        assert self._exchange is not None
+        self._exchange.begin(is_last=False)
+        if self._rates.are_own:
+            self._schedulers.follow(step, int(self._worker.job("local_steps")))
+        self._rates.begin_step(step.learning_rate)
 
     def _close_source(self) -> None:
         if self._source is not None:
@@ -664,11 +702,45 @@ class Session:
             return
         raise LodestarError(
             "FAILED_PRECONDITION",
-            "optimizer.step() was not called for the last batch, but each batch of loader() needs "
-            "one step. For several batches per step, use loader(..., accumulate=). For a step "
-            "that is left out, as by a GradScaler, call skip_step(), or optimizer.zero_grad() "
-            "after it. If a DataLoader with num_workers= uses batch_sampler(), give num_workers= "
-            "to loader() instead")
+            "optimizer.step() was not called for the last batch, but each batch of batch_sampler() "
+            "needs one step. For several batches per step, use loader(..., accumulate=). For a "
+            "step that is left out, call skip_step(). If a DataLoader with num_workers= uses "
+            "batch_sampler(), give num_workers= to loader() instead")
+
+    def _extended_step(self) -> Optional[Step]:
+        """Returns the step at hand with the samples of one more batch, if the program has not made it
+        by now. None: it is over, or was lost with its gradients."""
+        exchange = self._exchange
+        assert exchange is not None
+        if not self._adds_batches:
+            self._look_for_inf()
+        if self._step is None or self._is_made or self._is_skipped:
+            return None
+        self._num_idle += 1
+        if self._num_idle >= _MOST_BATCHES:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"optimizer.step() was not called for the last {_MOST_BATCHES} batches; call it "
+                "after each batch, or after every few")
+        if exchange.has_local_steps:
+            return None
+        exchange.check_may_extend()
+        self._adds_batches = self._adds_batches or self._has_gradients
+        return self._extended()
+
+    def _extended(self) -> Optional[Step]:
+        """Returns the step at hand with more samples. None: its round was lost."""
+        try:
+            return self._worker.extend()
+        except LodestarError as error:
+            if error.code not in ("ABORTED", "CANCELLED", "UNAVAILABLE"):
+                raise
+            warnings.warn(f"a round was lost ({error}), so gradients that were added up for it are "
+                          "dropped")
+        for tensor in self._tensors.trained:
+            tensor.parameter.grad = None
+        self._step = None
+        return None
 
     def _look_for_inf(self) -> None:
         """Finds out whether a GradScaler leaves the step out: it calls optimizer.step() only where
@@ -704,6 +776,7 @@ class Session:
                 if self._incarnation != 0:
                     self._check_job()
                     exchange.begin_anew()
+                    self._kept_step = None  # they hand its samples out again
                 self._incarnation = step.server_incarnation
             exchange.take(step)
             if step is None or step.is_training:
@@ -756,7 +829,8 @@ class Session:
         if self._is_skipped:
             self._exchange.skip()
         else:
-            self._weights.check_step()
+            if self._is_made or not self._exchange.has_local_steps:
+                self._weights.check_step()
             self._exchange.hand_over()
             self._worker.step_done(*self._loss)
         self._is_handed_over = True
@@ -767,6 +841,12 @@ class Session:
         if self._step is not None and self._exchange is not None:
             self._exchange.check_kept()
             if self._is_skipped and self._exchange.answers_in_step:
+                if isinstance(self._optimizer, JointOptimizer):
+                    raise LodestarError(
+                        "FAILED_PRECONDITION",
+                        "a step was left out, but with several optimizers and --optimizer=reduce "
+                        "it is not known which of them other workers have stepped. Start ps_server "
+                        "with --mode=local_sgd")
                 # Others may have made it.
                 self._await_answer()
                 self._exchange.finish_skipped(self._make_inner_step)
@@ -781,7 +861,7 @@ class Session:
 
     def on_bucket(self, bucket: Any) -> Any:
         """Takes a bucket of gradients from comm_hook()."""
-        if self._step is None or self._exchange is None:
+        if self._step is None or self._exchange is None or self._is_made:
             raise LodestarError("FAILED_PRECONDITION",
                                 "backward() was called without a batch of the session's loader(); "
                                 "take batches from ps.loader(...)")
@@ -829,28 +909,38 @@ class Session:
             raise
 
     @call_of_one_thread
-    def _make_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
+    def _make_step(self, attached: AttachedOptimizer, closure: Optional[Callable[[], Any]],
+                   *args: Any, **kwargs: Any) -> Any:
         check_function("closure", closure)
-        if self._step is None or self._is_made:
+        exchange = self._exchange
+        if self._is_cut:
+            return None
+        if self._step is None or exchange is None:
             raise LodestarError("FAILED_PRECONDITION",
                                 "optimizer.step() was called outside of a step of the session. "
                                 "Call it in a loop over ps.loader(...), or over ps.steps() if you "
                                 "make the batches yourself")
-        if self._is_skipped:
+        if self._is_skipped and not exchange.has_local_steps:
             raise LodestarError("FAILED_PRECONDITION",
                                 "optimizer.step() was called for a step that was left out because "
                                 "its gradient was not finite; skip optimizer.step() for it")
-        exchange = self._exchange
-        assert exchange is not None
 
         def make_step(closure: Optional[Callable[[], Any]]) -> Any:
-            return self._make_inner_step(closure, *args, **kwargs)
+            with self._rates.scaled():
+                return attached.make_step(closure, *args, **kwargs)
 
         try:
+            if self._is_made and not exchange.has_local_steps and not self._begin_further_step():
+                return None
             self._rates.check()
-            self._optimizer._opt_called = True
+            self._is_skipped = False
+            if isinstance(self._optimizer, JointOptimizer):
+                exchange.select(attached.optimizer)
+            attached.optimizer._opt_called = True
             result = exchange.make(make_step, closure)
             self._is_made = True
+            self._num_steps += 1
+            self._num_idle = 0
             if not self._is_handed_over:
                 self._log_learning_rate()
                 if exchange.answers_in_step:
@@ -862,12 +952,38 @@ class Session:
             raise
         return result
 
-    def _make_inner_step(self, closure: Optional[Callable[[], Any]], *args: Any,
-                         **kwargs: Any) -> Any:
-        """Makes the optimizer's own step."""
+    def _begin_further_step(self) -> bool:
+        """Begins the next round, for another step with the batch at hand. Returns false if the job is
+        over. Raises LodestarError FAILED_PRECONDITION if the round would bring weights that the
+        gradient was not computed with."""
+        exchange = self._exchange
+        assert exchange is not None
+        exchange.check_may_go_on()
+        if not self._keeps_samples:
+            self._keeps_samples = True
+            self._worker.keep_samples()
+        self._end_step()
+        step = self._next_training_step()
+        if step is None:
+            self._is_cut = True
+            return False
+        if step.samples:
+            self._kept_step = step  # it was granted before anything told of further steps
+        self._begin_step(step, is_further=True)
+        return True
+
+    def _with_samples(self, step: Step) -> Optional[Step]:
+        """Returns a step without samples with those of the next batch. None: its round was lost."""
+        kept, self._kept_step = self._kept_step, None
+        if kept is None:
+            return self._extended()
+        return step._replace(samples=kept.samples, epochs=kept.epochs, epoch=kept.epoch,
+                             first_position=kept.first_position)
+
+    def _make_inner_step(self, closure: Optional[Callable[[], Any]]) -> Any:
+        """Makes the step of the program's only optimizer."""
         with self._rates.scaled():
-            return (self._inner_step(*args, **kwargs) if closure is None else
-                    self._inner_step(closure, *args, **kwargs))
+            return self._attached[0].make_step(closure)
 
     @property
     def clips_at_servers(self) -> bool:
@@ -880,7 +996,9 @@ class Session:
         """Returns the share of the batch at hand in the samples of its step. It is 1 without
         accumulate. The mean loss of a batch times this, summed over the batches of a step, is the
         mean loss of the step."""
-        return 0.0 if self._step is None else self._batch_samples / len(self._step.samples)
+        if self._step is None:
+            return 0.0
+        return self._batch_samples / (len(self._step.samples) or self._batch_samples)
 
     def log(self, values: Union[Mapping, Any] = None, *, weight: Optional[int] = None,
             num_correct: int = 0, num_predictions: Optional[int] = None) -> None:
@@ -1112,9 +1230,9 @@ class Session:
         if self._optimizer is not None:
             for hook in self._hooks:
                 hook.remove()
-            self._optimizer.__dict__.pop("step", None)
-            self._optimizer.__dict__.pop("zero_grad", None)
-            self._optimizer.__dict__.pop(_SESSION, None)
+            for attached in self._attached:
+                attached.detach()
+                attached.optimizer.__dict__.pop(_SESSION, None)
         self._worker.close()
 
     def __enter__(self) -> "Session":
@@ -1122,24 +1240,6 @@ class Session:
 
     def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
         self.leave()
-
-
-def _check_kinds(model: Any, optimizer: Any) -> None:
-    import torch
-
-    if isinstance(model, torch.optim.Optimizer):
-        raise LodestarError("INVALID_ARGUMENT",
-                            f"the first argument of attach() is a {type(model).__name__} and not a "
-                            "model; call attach(model, optimizer), in this order")
-    if not isinstance(model, torch.nn.Module):
-        raise LodestarError("INVALID_ARGUMENT",
-                            f"attach() needs one torch.nn.Module, not {described(model)}; "
-                            "put several modules into one, such as torch.nn.ModuleList([...])")
-    if not hasattr(optimizer, "param_groups"):
-        raise LodestarError("INVALID_ARGUMENT",
-                            f"attach() takes one optimizer, not {described(optimizer)}: make "
-                            "one with a group of parameters for each part, such as "
-                            "torch.optim.AdamW([{'params': a.parameters()}, ...])")
 
 
 class _Counted:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import threading
 import weakref
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
@@ -304,6 +305,36 @@ class Worker:
             self._has_step = False
             return None
         return _step_of(step)
+
+    def extend(self) -> Step:
+        """Blocks until the servers have granted more samples for the step of training at hand, as
+        many as it began with, and returns the step with these in place of the earlier ones. The
+        contribution has the same weight as without them. After an error the step is over. Raises
+        FAILED_PRECONDITION after block_ready(), INVALID_ARGUMENT with local steps; any other code
+        but UNIMPLEMENTED means that this worker has lost the round, and that next() goes on."""
+        step = _library.Step(size=ctypes.sizeof(_library.Step))
+        errors: List[BaseException] = []
+
+        def ask() -> None:
+            try:
+                self._check(self._library.extend(self._handle, ctypes.byref(step)))
+            except BaseException as error:
+                errors.append(error)
+
+        # On a thread of its own, so that handlers of signals run meanwhile.
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(_WAIT_MILLISECONDS / 1000)
+        if errors:
+            self._has_step = False
+            raise errors[0]
+        return _step_of(step)
+
+    def keep_samples(self) -> None:
+        """From the next request for a step on, steps of training have no samples: the program makes
+        them with samples that it has, or with those of extend(). Not with local steps."""
+        self._check(self._library.keep_samples(self._handle))
 
     def expect(self, ahead: int = 1) -> Optional[Step]:
         """Returns the step of training that comes so many steps after the one at hand, to load its
