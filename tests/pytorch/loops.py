@@ -15,7 +15,8 @@ def by_hand(address, name, model_name, optimizer_name, every, is_due=None, bad=(
 
   bad: numbers of batches that are left out. zeroes: after a backward, which is taken back.
   passes: over a DataLoader; 0 means one loop over the data set.
-  on_batch: is called with each number of a batch, before its backward.
+  on_batch: is called with each number of a batch, and whether there is a gradient, before its
+    backward.
 
   Returns the samples of the batches of each step, and those of the batches that were left out."""
   is_due = is_due or (lambda number: (number + 1) % every == 0)
@@ -34,7 +35,7 @@ def by_hand(address, name, model_name, optimizer_name, every, is_due=None, bad=(
             optimizer.zero_grad()
           continue
         if on_batch is not None:
-          on_batch(number)
+          on_batch(number, next(model.parameters()).grad is not None)
         (small_models.loss_of(model, indices) / every).backward()
         ps.log(1.0)
         steps[-1].append(indices)

@@ -138,13 +138,16 @@ class SeveralBatchesTest(LoopsTest):
 class RestartTest(LoopsTest):
 
   def run_with_restart(self, **flags):
-    """Kills the server while the first program is at the second batch of its third step."""
+    """Kills the server while the first program is at the second batch of its third step. Returns
+    whether that still has the gradient with its third batch, and what the programs return."""
     flags = {"mode": "sync", "batch_size": 4, "rounds": 8, "checkpoint_dir": self.path("run"),
              **replay.ADAMW, **flags}
     server = self.start_client_server(**flags)
     reached, goes_on = threading.Event(), threading.Event()
+    has_gradient = {}
 
-    def on_batch(number):
+    def on_batch(number, has):
+      has_gradient[number] = has
       if number == 9:
         reached.set()
         goes_on.wait(cluster_processes.PATIENCE_SECONDS)
@@ -157,14 +160,16 @@ class RestartTest(LoopsTest):
     goes_on.set()
     runs = [first.outcome(), second.outcome()]
     self.assert_ends(server)
-    return runs
+    return has_gradient[10], runs
 
   def test_sum_goes_on_over_a_restart_that_loses_nothing(self):
-    runs = self.run_with_restart(durability="journal")
+    has_gradient, runs = self.run_with_restart(durability="journal")
+    self.assertTrue(has_gradient)
     self.replay_sums(runs, "adamw", 4, num_steps=8)
 
   def test_sum_of_a_lost_round_is_dropped(self):
-    runs = self.run_with_restart(checkpoint_every=1, checkpoint_interval=0)
+    has_gradient, runs = self.run_with_restart(checkpoint_every=1, checkpoint_interval=0)
+    self.assertFalse(has_gradient)
     for name, weights in runs[0]["weights"].items():
       torch.testing.assert_close(weights, runs[1]["weights"][name], atol=0, rtol=0)
 
