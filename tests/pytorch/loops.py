@@ -10,19 +10,22 @@ TRAIN = small_models.TRAIN
 
 
 def by_hand(address, name, model_name, optimizer_name, every, is_due=None, bad=(), zeroes=False,
-            passes=0, on_batch=None, **attach_options):
+            passes=0, on_batch=None, clips=False, in_backward=False, **attach_options):
   """Takes `every` batches for a step, or steps where is_due(batch) says so.
 
   bad: numbers of batches that are left out. zeroes: after a backward, which is taken back.
   passes: over a DataLoader; 0 means one loop over the data set.
   on_batch: is called with each number of a batch, and whether there is a gradient, before its
     backward.
+  clips: clips to clip_norm. in_backward: exchanges gradients as Trainers do.
 
   Returns the samples of the batches of each step, and those of the batches that were left out."""
   is_due = is_due or (lambda number: (number + 1) % every == 0)
   model, optimizer = make_worker(name, model_name, optimizer_name)
   steps, left_out = [[]], []
   with lodestar.join(address, name=name) as ps:
+    if in_backward:
+      ps.exchange_in_backward(lambda: True)
     ps.attach(model, optimizer, **attach_options)
     data = torch.utils.data.DataLoader(TRAIN, 4, shuffle=True) if passes else TRAIN
     loader = ps.loader(data, **({} if passes else {"batch_size": 4}))
@@ -40,10 +43,37 @@ def by_hand(address, name, model_name, optimizer_name, every, is_due=None, bad=(
         ps.log(1.0)
         steps[-1].append(indices)
         if is_due(number):
+          if clips:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), attach_options["clip_norm"])
           optimizer.step()
           optimizer.zero_grad()
           steps.append([])
   return {"steps": steps, "left_out": left_out, "weights": model.state_dict()}
+
+
+def weight_of(indices):
+  """Returns a number of targets that differs from batch to batch."""
+  return 1 + int(indices[0]) % 5
+
+
+def weighted_by_hand(address, name, every):
+  """Takes `every` batches for a step, whose gradient is the mean over all their targets."""
+  model, optimizer = make_worker(name, "mlp", "momentum")
+  steps = [[]]
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    for indices, _, _ in ps.loader(TRAIN, batch_size=4):
+      (small_models.loss_of(model, indices) * weight_of(indices)).backward()
+      ps.log(1.0, weight=weight_of(indices))
+      steps[-1].append(indices)
+      if len(steps[-1]) == every:
+        num_targets = sum(weight_of(batch) for batch in steps[-1])
+        for parameter in model.parameters():
+          parameter.grad /= num_targets
+        optimizer.step()
+        optimizer.zero_grad()
+        steps.append([])
+  return {"steps": steps, "weights": model.state_dict()}
 
 
 def without_last_step(address, name):
@@ -125,10 +155,11 @@ def gan(address, name, is_own=False, num_critic_steps=1, generator_every=1):
 
 
 def epochs_on_one_rollout(address, name, model_name, optimizer_name, num_epochs, asks_each=False,
-                          **attach_options):
+                          is_weighed=False, **attach_options):
   """As PPO trains: several steps with the samples of one rollout, which the weights decide.
 
-  asks_each: next() comes before each backward, and not before each rollout alone."""
+  asks_each: next() comes before each backward, and not before each rollout alone.
+  is_weighed: each rollout has a weight."""
   model, optimizer = make_worker(name, model_name, optimizer_name)
   rollouts = []
   with lodestar.join(address, name=name) as ps:
@@ -137,6 +168,8 @@ def epochs_on_one_rollout(address, name, model_name, optimizer_name, num_epochs,
     while next(steps, None) is not None:
       rollouts.append(torch.arange(8) + 8 * len(rollouts) + (ord(name) - ord("a")) * 40)
       old = small_models.loss_of(model, rollouts[-1]).item()
+      if is_weighed:
+        ps.log(old, weight=weight_of(rollouts[-1]))
       for epoch in range(num_epochs):
         if epoch > 0 and asks_each and next(steps, None) is None:
           break

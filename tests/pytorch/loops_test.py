@@ -7,6 +7,7 @@ Usage: loops_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 import os
 import sys
 import threading
+import types
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.environ["LODESTAR_LIBRARY"] = os.path.abspath(sys.argv.pop(4))
@@ -39,8 +40,8 @@ class LoopsTest(replay.ReplayTestCase):
     self.assert_ends(server)
     return outcomes
 
-  def replay_sums(self, runs, optimizer_name, every, num_steps=6):
-    """A step has the mean over the workers of what each has added up."""
+  def replay_sums(self, runs, optimizer_name, every, num_steps=6, clip_norm=None):
+    """A step has the mean over the workers of what each has added up, which is clipped."""
     model = small_models.MODELS["mlp"]()
     optimizer = small_models.OPTIMIZERS[optimizer_name](model, replay.RATE)
     for step in range(num_steps):
@@ -48,6 +49,8 @@ class LoopsTest(replay.ReplayTestCase):
       for run in runs:
         for batch in run["steps"][step]:
           (small_models.loss_of(model, batch) / every / len(runs)).backward()
+      if clip_norm is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
       optimizer.step()
     for run in runs:
       self.assert_close(run, model, 1e-6)
@@ -84,6 +87,35 @@ class SeveralBatchesTest(LoopsTest):
                           flags={"mode": "sync", **REDUCE})
     self.replay_sums(runs, "momentum", 4)
     self.assert_each_sample_once(runs, 192)
+
+  def test_servers_clip_in_place_of_a_program_that_sums_by_hand(self):
+    runs = self.run_loops(loops.by_hand, "mlp", "momentum", 4, clips=True, clip_norm=0.05,
+                          flags={"mode": "sync", **replay.MOMENTUM})
+    self.replay_sums(runs, "momentum", 4, clip_norm=0.05)
+
+  def test_weights_of_the_batches_of_a_step_add_up(self):
+    runs = self.run_loops(loops.weighted_by_hand, 3, flags={"mode": "sync", **replay.MOMENTUM})
+    model = small_models.MODELS["mlp"]()
+    optimizer = small_models.OPTIMIZERS["momentum"](model, replay.RATE)
+    for step in range(6):
+      batches = [batch for run in runs for batch in run["steps"][step]]
+      total = sum(loops.weight_of(batch) for batch in batches)
+      optimizer.zero_grad()
+      for batch in batches:
+        (small_models.loss_of(model, batch) * loops.weight_of(batch) / total).backward()
+      optimizer.step()
+    for run in runs:
+      self.assert_close(run, model, 1e-6)
+
+  def test_sums_whose_gradients_are_exchanged_in_backward_are_refused(self):
+    for options in ({}, {"in_backward": True, "overlap": False}):
+      with self.subTest(**options):
+        error = self.refusal_of(loops.by_hand, "mlp", "momentum", 2,
+                                flags={"mode": "sync", "batch_size": 4, **REDUCE}, **options)
+        self.assertEqual(error.code, "FAILED_PRECONDITION")
+        # Not the error of the next backward().
+        for part in ("accumulate=", "overlap=False", "skip_step()"):
+          self.assertIn(part, str(error))
 
   def test_first_step_with_one_batch_does_not_tell_what_the_loop_does(self):
     runs = self.run_loops(loops.by_hand, "mlp", "adamw", 4, is_due=lambda k: k % 4 == 0,
@@ -242,6 +274,18 @@ class SeveralOptimizersTest(LoopsTest):
     self.assertIn("--mode=local_sgd", str(error))
     self.assertIn("--optimizer=reduce", str(error))
 
+  def test_optimizers_of_a_list_may_be_prepared(self):
+    models = [torch.nn.Linear(2, 2) for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=1.0) for model in models]
+    prepared = types.SimpleNamespace(optimizer=optimizers[0], gradient_state=None,
+                                     param_groups=optimizers[0].param_groups)
+    with lodestar.join("127.0.0.1:1", name="a") as ps:
+      ps.attach(models, [prepared, optimizers[1]])
+      with lodestar.join("127.0.0.1:1", name="b") as other:
+        with self.assertRaisesRegex(lodestar.LodestarError, "another session"):
+          other.attach(models[1], optimizers[1])
+    self.assertNotIn("step", vars(optimizers[0]))
+
   def test_one_parameter_in_two_optimizers_is_refused(self):
     model = torch.nn.Linear(2, 2)
     optimizers = [torch.optim.SGD(model.parameters(), lr=1.0) for _ in range(2)]
@@ -253,7 +297,8 @@ class SeveralOptimizersTest(LoopsTest):
 
 class SeveralStepsTest(LoopsTest):
 
-  def replay_rollouts(self, runs, optimizer_name, num_epochs, is_local=False):
+  def replay_rollouts(self, runs, optimizer_name, num_epochs, is_local=False,
+                      weight_of=lambda batch: 1):
     models = [small_models.MODELS["mlp"]() for _ in (runs if is_local else runs[:1])]
     optimizers = [small_models.OPTIMIZERS[optimizer_name](model, replay.RATE) for model in models]
     for batches in zip(*(run["batches"] for run in runs)):
@@ -263,9 +308,10 @@ class SeveralStepsTest(LoopsTest):
       for _ in range(num_epochs):
         for optimizer in optimizers:
           optimizer.zero_grad()
+        total = sum(weight_of(batch) for batch in batches)
         for (batch, model), old in zip(of_run, olds):
           loss = small_models.loss_of(model, batch) * (1 + old)
-          (loss if is_local else loss / len(runs)).backward()
+          (loss if is_local else loss * weight_of(batch) / total).backward()
         for optimizer in optimizers:
           optimizer.step()
       with torch.no_grad():
@@ -281,6 +327,11 @@ class SeveralStepsTest(LoopsTest):
                           flags={"mode": "sync", "batch_size": 8, "rounds": 12, **REDUCE})
     self.assertEqual(len(runs[0]["batches"]), 4)
     self.replay_rollouts(runs, "momentum", 3)
+
+  def test_several_steps_with_one_batch_have_its_weight(self):
+    runs = self.run_loops(loops.epochs_on_one_rollout, "mlp", "momentum", 3, is_weighed=True,
+                          flags={"mode": "sync", "batch_size": 8, "rounds": 12, **REDUCE})
+    self.replay_rollouts(runs, "momentum", 3, weight_of=loops.weight_of)
 
   def test_several_steps_with_one_batch_in_local_sgd(self):
     runs = self.run_loops(loops.epochs_on_one_rollout, "mlp", "adamw", 3,

@@ -190,6 +190,15 @@ class KeepingTest(unittest.TestCase):
       self.assertEqual(restore(), 0)
     self.assertEqual(loader.stream.position, 0)
 
+  def test_program_that_counts_batches_is_warned_once_of_uneven_steps(self):
+    data, _, _ = self.make(rounds_done=0)
+    with warnings.catch_warnings():
+      warnings.simplefilter("error")
+      data.begin_uneven_step()
+    self.assertEqual(data.batches_done, 0)
+    with self.assertWarnsRegex(UserWarning, "accumulate="):
+      data.begin_uneven_step()
+
   def test_keeping_takes_a_small_part_of_the_time(self):
     data, loader, _ = self.make(rounds_done=0)
     num_kept = 0

@@ -689,7 +689,8 @@ class _GradientSender:
     @torch.no_grad()
     def collect(self) -> None:
         """Takes all that have not left."""
-        if getattr(self._optimizer, "grad_scale", None) is not None:
+        if any(getattr(each, "grad_scale", None) is not None
+               for each in optimizers_of(self._optimizer)):
             raise LodestarError(
                 "FAILED_PRECONDITION",
                 "a GradScaler leaves the unscaling to this optimizer, but the servers make the "

@@ -82,12 +82,13 @@ class OwnData:
                 f"{before}. With join(name=), skip ps.batches_done batches; or use a loader with "
                 "state_dict() and join(name=, state_dir=)")
 
-    def extend_step(self) -> None:
-        """Warns once if the step at hand gets another batch, which the servers do not count."""
+    def begin_uneven_step(self) -> None:
+        """Warns once if the program counts batches, which the servers count by steps."""
         if self._is_asked and not self._has_warned:
             self._has_warned = True
-            warnings.warn("the program takes several batches for a step, of which ps.batches_done "
-                          "counts one; give loader() accumulate=")
+            warnings.warn("ps.batches_done counts one batch for each step, but the program takes "
+                          "several batches for a step, or makes several steps with a batch; for "
+                          "several batches give loader() accumulate=, or count batches yourself")
 
     def end_step(self) -> None:
         """Comes with the hand-over of each step."""

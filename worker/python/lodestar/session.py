@@ -656,7 +656,7 @@ class Session:
                 self._step, self._epoch = step, step.epoch
                 self._batch_samples, self._loss_before = len(step.samples), self._loss
                 self._weights.begin_batch()
-                self._own_data.extend_step()
+                self._own_data.begin_uneven_step()
             # How often backward is called is not known without batches.
             self._is_last_batch = True
             yield step
@@ -969,6 +969,7 @@ class Session:
             return False
         if step.samples:
             self._kept_step = step  # it was granted before anything told of further steps
+        self._own_data.begin_uneven_step()
         self._begin_step(step, is_further=True)
         return True
 
@@ -1145,7 +1146,8 @@ class Session:
         """How many batches this worker has taken in the job, in earlier lives under its name, too:
         those of steps that are over. So a program skips them in data of its own that begin again:
         `itertools.islice(batches, ps.batches_done, None)`. The servers count them by join(name=); a
-        worker without a name begins at 0. Before loader(), which says accumulate=, it counts steps.
+        worker without a name begins at 0. Before loader(), which says accumulate=, it counts steps;
+        batches that a step takes without accumulate= count once.
         Connects as `index` does."""
         self._connect()
         return self._own_data.batches_done
