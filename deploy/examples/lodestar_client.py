@@ -131,11 +131,12 @@ def checksum(chunk):
         value = getattr(chunk, field.name)
         if field.name == "scale":
             fields += struct.pack("<fI", value, 0)
-        elif field.name not in ("crc32c", "data", "learning_rate"):
+        elif field.name not in ("crc32c", "data", "learning_rate", "weight"):
             fields += struct.pack("<Q", value & (2**64 - 1))
     fields += struct.pack("<Q", len(chunk.data))
-    if "learning_rate" in chunk.DESCRIPTOR.fields_by_name and chunk.HasField("learning_rate"):
-        fields += struct.pack("<d", chunk.learning_rate)
+    for name, form in (("learning_rate", "<d"), ("weight", "<q")):
+        if name in chunk.DESCRIPTOR.fields_by_name and chunk.HasField(name):
+            fields += struct.pack(form, getattr(chunk, name))
     return crc32c(bytes(fields)) << 32 | crc32c(chunk.data)
 
 

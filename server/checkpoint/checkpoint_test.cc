@@ -221,8 +221,7 @@ TEST_F(CheckpointTest, ThoseByRoundsStayBesideTheNewest) {
   logging::KeepLog(nullptr);
   const std::vector<logging::LogLineRecord> told = log.Read({}).lines;
   ASSERT_EQ(told.size(), 1);
-  EXPECT_THAT(told[0].text, AllOf(HasSubstr("--checkpoint_keep=2"), HasSubstr("round-00000010"),
-                                  HasSubstr("round-00000031")));
+  EXPECT_THAT(told[0].text, AllOf(HasSubstr("--checkpoint_keep=2"), HasSubstr("round-00000010")));
   const auto left = checkpoints::ListCheckpoints(storage::FileSystem::Real(), root_);
   ASSERT_OK(left);
   std::vector<int64_t> rounds;

@@ -438,7 +438,7 @@ TEST(CApiTest, WhatCannotBeSkippedIsSaid) {
   ASSERT_EQ(program.Start(), 0);
   ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
   EXPECT_EQ(lodestar_step_skipped(program.handle()), 3);
-  EXPECT_THAT(lodestar_last_error(), HasSubstr("optimizer leave it out"));
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("has local steps"));
   EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 1), 0);
   EXPECT_EQ(program.Train(), 0);
 }
