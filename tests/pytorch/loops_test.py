@@ -158,11 +158,7 @@ class SeveralBatchesTest(LoopsTest):
           (small_models.loss_of(model, batch) / 2).backward()
         optimizer.step()
       if step % 2 == 1:
-        with torch.no_grad():
-          for tensors in zip(*(model.parameters() for model in models)):
-            mean = sum(tensors) / len(tensors)
-            for tensor in tensors:
-              tensor.copy_(mean)
+        replay.set_to_mean(models)
     for run in runs:
       self.assert_close(run, models[0], 2e-6)
 
@@ -239,12 +235,7 @@ class SeveralOptimizersTest(LoopsTest):
     for begin in range(0, 18, 3):
       for run, networks in zip(runs, made):
         loops.train_gan(networks, [[batch] for batch in run["batches"][begin:begin + 3]], 1, 1)
-      with torch.no_grad():
-        for tensors in zip(*([*generator.parameters(), *critic.parameters()]
-                             for generator, critic, _, _ in made)):
-          mean = sum(tensors) / len(tensors)
-          for tensor in tensors:
-            tensor.copy_(mean)
+      replay.set_to_mean([torch.nn.ModuleList(networks[:2]) for networks in made])
     for run in runs:
       self.assertEqual(len(run["batches"]), 18)
       self.assert_close(run, torch.nn.ModuleList(made[0][:2]), 2e-6)
@@ -314,11 +305,7 @@ class SeveralStepsTest(LoopsTest):
           (loss if is_local else loss * weight_of(batch) / total).backward()
         for optimizer in optimizers:
           optimizer.step()
-      with torch.no_grad():
-        for tensors in zip(*(model.parameters() for model in models)):
-          mean = sum(tensors) / len(tensors)
-          for tensor in tensors:
-            tensor.copy_(mean)
+      replay.set_to_mean(models)
     for run in runs:
       self.assert_close(run, models[0], 2e-6)
 

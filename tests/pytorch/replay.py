@@ -12,6 +12,15 @@ MOMENTUM = {"optimizer": "momentum", "momentum": 0.9}
 RATE = 0.05
 
 
+@torch.no_grad()
+def set_to_mean(models):
+  """Gives all models the mean of their parameters."""
+  for tensors in zip(*(model.parameters() for model in models)):
+    mean = sum(tensors) / len(tensors)
+    for tensor in tensors:
+      tensor.copy_(mean)
+
+
 class ReplayTestCase(cluster_processes.ClusterTestCase):
 
   def start_client_server(self, **flags):
@@ -106,10 +115,6 @@ class ReplayTestCase(cluster_processes.ClusterTestCase):
           small_models.loss_of(model, run["batches"][step]).backward()
           if (k, step) not in skipped:
             optimizer.step()
-      with torch.no_grad():
-        for tensors in zip(*(model.parameters() for model in models)):
-          mean = sum(tensors) / len(tensors)
-          for tensor in tensors:
-            tensor.copy_(mean)
+      set_to_mean(models)
     for run in runs:
       self.assert_close(run, models[0], 2e-6)
