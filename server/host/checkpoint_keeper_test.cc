@@ -548,6 +548,19 @@ TEST_F(CheckpointKeeperTest, CheckpointThatWasReplacedDoesNotCountOnceItsSuccess
   EXPECT_EQ(SourceOf(Choose()), Path(2));
 }
 
+TEST_F(CheckpointKeeperTest, CheckpointThatWasReplacedIsRemovedBeforeARollBack) {
+  Save(2);
+  Save(4);
+  ASSERT_OK(disk_->Rename(Path(4), Path(4) + ".old"));
+  disk_->SetFaultHook(RefusesToRename(Path(4) + ".old"));
+  Save(4);
+  disk_->SetFaultHook(nullptr);
+  ASSERT_TRUE(disk_->Exists(Path(4) + ".old"));
+  EXPECT_OK(keeper_->PrepareRollBack(Round(3)));
+  EXPECT_FALSE(disk_->Exists(Path(4) + ".old"));
+  EXPECT_EQ(SourceOf(Choose()), Path(4));
+}
+
 TEST_F(CheckpointKeeperTest, FilesThatCannotBeRemovedAreAnAlarmThatNamesTheOldest) {
   config_.retention.keep = 1;
   StartProcess();
