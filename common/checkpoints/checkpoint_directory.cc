@@ -183,8 +183,9 @@ absl::Status RemoveDirectory(storage::FileSystem& file_system, const std::string
   // incomplete folder under the old name.
   const std::string leaving = absl::StrCat(path, ".removed", kTemporarySuffix);
   RETURN_IF_ERROR(file_system.RemoveAll(leaving));
-  if (!file_system.Exists(path)) return absl::OkStatus();
-  RETURN_IF_ERROR(file_system.Rename(path, leaving));
+  const absl::Status renamed = file_system.Rename(path, leaving);
+  if (absl::IsNotFound(renamed)) return absl::OkStatus();
+  RETURN_IF_ERROR(renamed);
   RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(path)));
   return file_system.RemoveAll(leaving);
 }

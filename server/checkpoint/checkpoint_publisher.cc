@@ -197,10 +197,10 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
                      old.size(), old.back().path, retention.keep);
   }
   absl::Status status;
-  std::reverse(old.begin(), old.end());  // the first error is that of the oldest
   for (const checkpoints::CheckpointEntry& entry : old) {
     RETURN_IF_ERROR(may_touch(entry.path));
-    status.Update(checkpoints::RemoveDirectory(file_system, entry.path));
+    const absl::Status removed = checkpoints::RemoveDirectory(file_system, entry.path);
+    if (!removed.ok()) status = removed;
   }
   return status;
 }
@@ -211,14 +211,13 @@ void DiscardCheckpoint(storage::FileSystem& file_system, const std::string& dire
 
 absl::Status RemoveUnfinished(storage::FileSystem& file_system, const std::string& root,
                               MayTouch may_touch) {
-  ASSIGN_OR_RETURN(std::vector<checkpoints::CheckpointEntry> entries,
+  ASSIGN_OR_RETURN(const std::vector<checkpoints::CheckpointEntry> entries,
                    checkpoints::ListCheckpoints(file_system, root));
   absl::Status status;
-  std::reverse(entries.begin(), entries.end());  // the first error is that of the oldest
   for (const checkpoints::CheckpointEntry& entry : entries) {
-    if (entry.suffix == checkpoints::kTemporarySuffix && may_touch(entry.path).ok()) {
-      status.Update(checkpoints::RemoveDirectory(file_system, entry.path));
-    }
+    if (entry.suffix != checkpoints::kTemporarySuffix || !may_touch(entry.path).ok()) continue;
+    const absl::Status removed = checkpoints::RemoveDirectory(file_system, entry.path);
+    if (!removed.ok()) status = removed;
   }
   return status;
 }
