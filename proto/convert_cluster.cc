@@ -113,6 +113,8 @@ absl::Status CheckNumbers(const messages::Grant& grant) {
   RETURN_IF_ERROR(CheckRange("grant.min_round", grant.min_round.value(), 0, kMaxRound));
   RETURN_IF_ERROR(CheckRange("grant.total_rounds", grant.total_rounds, 0, kMaxRound));
   RETURN_IF_ERROR(CheckRange("grant.first_sample", grant.first_sample, 0, kMaxSamples));
+  RETURN_IF_ERROR(
+      CheckRange("grant.round_first_sample", grant.round_first_sample.value_or(0), 0, kMaxSamples));
   RETURN_IF_ERROR(CheckRange("grant.first_position", grant.first_position, 0, kMaxSamples));
   RETURN_IF_ERROR(CheckRange("grant.num_samples", grant.num_samples, 0,
                              job::kMaxStepSamples * job::kMaxLocalSteps));
@@ -433,6 +435,9 @@ v1::Grant ToProto(const messages::Grant& grant) {
   result.set_round(grant.round.value());
   result.set_view_id(grant.view.value());
   result.set_first_sample(grant.first_sample);
+  if (grant.round_first_sample.has_value()) {
+    result.set_round_first_sample(*grant.round_first_sample);
+  }
   result.set_first_position(grant.first_position);
   result.set_num_samples(grant.num_samples);
   result.set_local_steps(grant.local_steps);
@@ -457,6 +462,7 @@ absl::StatusOr<messages::Grant> FromProto(const v1::Grant& grant) {
   result.round = Round(grant.round());
   result.view = ViewId(grant.view_id());
   result.first_sample = grant.first_sample();
+  if (grant.has_round_first_sample()) result.round_first_sample = grant.round_first_sample();
   result.first_position =
       grant.has_first_position() ? grant.first_position() : grant.first_sample();
   result.num_samples = grant.num_samples();

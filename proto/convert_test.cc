@@ -356,6 +356,7 @@ messages::Grant SomeGrant() {
   grant.view = ViewId(6);
   grant.first_sample = 70;
   grant.first_position = 71;
+  grant.round_first_sample = 69;
   grant.num_samples = 8;
   grant.local_steps = 2;
   grant.learning_rates = {0.5, 0.25};
@@ -675,6 +676,8 @@ TEST(ConvertClusterTest, AGrantOfAnyKindWithNumbersOutOfRangeIsRefused) {
     refused("grant.total_rounds", [=](messages::Grant& grant) { grant.total_rounds = value; });
     refused("grant.first_sample", [=](messages::Grant& grant) { grant.first_sample = value; });
     refused("grant.first_position", [=](messages::Grant& grant) { grant.first_position = value; });
+    refused("grant.round_first_sample",
+            [=](messages::Grant& grant) { grant.round_first_sample = value; });
     refused("grant.num_samples", [=](messages::Grant& grant) { grant.num_samples = value; });
     refused("grant.evaluation_set_size",
             [=](messages::Grant& grant) { grant.evaluation_set_size = value; });

@@ -176,7 +176,10 @@ struct Grant {
   Kind kind = Kind::kTrain;
   Round round;
   ViewId view;
-  int64_t first_sample = 0;    // position in the order of this worker's data set
+  int64_t first_sample = 0;  // position in the order of this worker's data set
+  // Position of the round's first sample, over all workers that have this worker's data set. Not
+  // set by servers of earlier releases.
+  std::optional<int64_t> round_first_sample = {};
   int64_t first_position = 0;  // position among all samples of the job
   int64_t num_samples = 0;     // number of samples of all local steps together
   int local_steps = 1;

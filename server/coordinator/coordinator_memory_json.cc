@@ -98,6 +98,7 @@ void Describe(Archive& archive, messages::Grant& grant) {
   archive("round", grant.round);
   archive("view", grant.view);
   archive("first_sample", grant.first_sample);
+  archive.Optional("round_first_sample", grant.round_first_sample);
   archive("first_position", grant.first_position);
   archive("num_samples", grant.num_samples);
   archive("local_steps", grant.local_steps);

@@ -256,6 +256,7 @@ Seeds GrantSeeds() {
   grant.view = ViewId(6);
   grant.first_sample = 70;
   grant.first_position = 71;
+  grant.round_first_sample = 69;
   grant.num_samples = 8;
   grant.local_steps = 2;
   grant.learning_rates = {0.5, 0.25};

@@ -133,6 +133,12 @@ class DataLoaderTest(replay.ReplayTestCase):
     self.assertTrue(all(run["has_dataset"] for run in runs))
     self.replay_gradients(runs, "mlp", "adamw")
 
+  def test_all_workers_end_a_pass_with_the_same_round(self):
+    # Rounds of 18 samples: in the round of samples 90 to 107 the second worker has none of this pass.
+    runs = self.run_in_passes(3, rounds=16, batch_size=9)
+    self.assertEqual([[len(batches) for batches in run["passes"]] for run in runs], [[6, 5, 5]] * 2)
+    self.replay_gradients(runs, "mlp", "adamw")
+
   def test_samples_come_in_order_without_shuffling(self):
     runs = self.run_in_passes(2, rounds=12, batch_size=8, shuffle=False, num_workers=1)
     for k in range(2):

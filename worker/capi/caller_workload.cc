@@ -48,6 +48,7 @@ class CallerModel final : public model::Model {
              .step = *step_,
              .samples = *is_without_samples_ ? std::vector<data::SampleRef>() : batch.samples,
              .first_position = batch.first_position,
+             .pass = PassOf(*step_),
              .forecast = *forecast_},
             &told, get_more_));
     if (result.is_skipped) return result;
@@ -65,6 +66,12 @@ class CallerModel final : public model::Model {
   }
 
  private:
+  int64_t PassOf(const trainer::RoundStep& step) const {
+    const bool has_local_steps = step.num_steps > 1;
+    return forecast_->order->At(has_local_steps ? step.samples.first : step.round_first_sample)
+        .epoch;
+  }
+
   // Reports each block to another sink once: first the blocks that the program reports, in the
   // program's order, and then all other blocks.
   class BlockCount final : public model::GradientSink {

@@ -27,7 +27,8 @@ struct lodestar_worker {
     std::vector<int64_t> epochs;
   };
   Samples at_hand;
-  Samples expected;  // the samples of the last lodestar_expect()
+  Samples expected;             // the samples of the last lodestar_expect()
+  std::optional<int64_t> pass;  // set if a training step is present
 };
 
 namespace lodestar::capi {
@@ -164,6 +165,7 @@ absl::Status TellStep(const std::optional<HandedStep>& handed, lodestar_worker* 
   *step = {};
   step->size = sizeof(lodestar_step);
   step->kind = LODESTAR_STEP_END;
+  worker->pass.reset();
   if (!handed.has_value()) return absl::OkStatus();
   TellSamples(handed->samples, &worker->at_hand, step);
   step->kind = handed->is_training ? LODESTAR_STEP_TRAIN : LODESTAR_STEP_EVALUATE;
@@ -173,6 +175,7 @@ absl::Status TellStep(const std::optional<HandedStep>& handed, lodestar_worker* 
   step->learning_rate = handed->step.learning_rate;
   step->server_incarnation = handed->step.server_incarnation;
   step->first_position = handed->first_position;
+  if (handed->is_training) worker->pass = handed->pass;
   return absl::OkStatus();
 }
 
@@ -189,6 +192,17 @@ absl::Status Extend(lodestar_worker* worker, lodestar_step* step) {
   RETURN_IF_ERROR(CheckStep(step));
   ASSIGN_OR_RETURN(const HandedStep handed, worker->session.Extend());
   return TellStep(handed, worker, step);
+}
+
+absl::Status TellPass(lodestar_worker* worker, int64_t* pass) {
+  RETURN_IF_ERROR(CheckWorker(worker));
+  RETURN_IF_ERROR(CheckArgument(pass, "pass"));
+  if (!worker->pass.has_value()) {
+    return absl::FailedPreconditionError(
+        "the pass was asked for, but no training step is open; call lodestar_next() before");
+  }
+  *pass = *worker->pass;
+  return absl::OkStatus();
 }
 
 absl::Status TellPlace(lodestar_worker* worker, int64_t* index, int64_t* count, int* is_first) {
@@ -370,6 +384,10 @@ int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accur
 
 int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
   return Report(lodestar::capi::Expect(worker, ahead, step));
+}
+
+int lodestar_round_pass(lodestar_worker* worker, int64_t* pass) {
+  return Report(lodestar::capi::TellPass(worker, pass));
 }
 
 int lodestar_extend(lodestar_worker* worker, lodestar_step* step) {

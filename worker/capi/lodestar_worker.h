@@ -218,6 +218,11 @@ LODESTAR_API int lodestar_next(lodestar_worker* worker, lodestar_step* step);
    because there is no present step. The samples are valid until the next call of lodestar_expect()
    or lodestar_next(). Errors: INVALID_ARGUMENT (if `ahead` is below 1). */
 LODESTAR_API int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step);
+/* Since minor 1. Sets `pass` to the pass over the data, from 0 on, in which the round of the
+   present training step began. It is the same for all workers of the round that have the same data,
+   also if some of them have samples of the next pass. With local steps it is the pass of the step's
+   first sample. Errors: FAILED_PRECONDITION (if there is no present training step). */
+LODESTAR_API int lodestar_round_pass(lodestar_worker* worker, int64_t* pass);
 /* Since minor 1. Gets more samples for the present training step, as many as it began with, for a
    program that takes several batches for one step of its optimizer. Sets `step` to the same step
    with the new samples, whose gradients the program adds to those of the earlier samples. The

@@ -39,6 +39,9 @@ struct HandedStep {
   std::vector<data::SampleRef> samples;
   // Position of the first sample among all samples of the job. Set only if is_training.
   int64_t first_position = 0;
+  // Pass over the data in which the round began, or with local steps the step. Set only if
+  // is_training.
+  int64_t pass = 0;
   trainer::StepForecast forecast = {};  // The training steps after this one.
 };
 

@@ -70,6 +70,7 @@ absl::Status GradientRounds::Train(const LifeContext& life, const messages::Gran
   }
   deps_.on_step({.round = grant.round,
                  .samples = samples,
+                 .round_first_sample = grant.round_first_sample.value_or(samples.first),
                  .learning_rate = grant.learning_rates[0],
                  .server_incarnation = life.registration->server_incarnation});
   client::ContributionHeader header{.round = grant.round,

@@ -146,6 +146,7 @@ absl::Status LocalSteps::Take(const Work& work, int step, messages::RoundReport*
                  .step = step,
                  .num_steps = grant.local_steps,
                  .samples = samples,
+                 .round_first_sample = grant.round_first_sample.value_or(samples.first),
                  .learning_rate = grant.learning_rates[step],
                  .server_incarnation = server_incarnation_});
   ASSIGN_OR_RETURN(const model::BatchResult result, Step(work, grant.learning_rates[step]));

@@ -43,6 +43,8 @@ struct RoundStep {
   int step = 0;  // Number of the step in its round, from 0.
   int num_steps = 1;
   SampleSpan samples = {};  // The samples of a training step.
+  // Position of the round's first sample, as in Grant, or of this worker's if that is not known.
+  int64_t round_first_sample = 0;
   double learning_rate = 0.0;
   uint64_t server_incarnation = 0;  // Incarnation of the servers. It changes when they restart.
 };

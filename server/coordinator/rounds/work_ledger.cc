@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "absl/numeric/int128.h"
@@ -55,14 +56,17 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
   for (int step = 0; step < steps; ++step) {
     grant.learning_rates.push_back(LearningRate(Round(round), step, steps));
   }
+  std::map<DataSets::Index, int64_t> begins;  // position of the round's first sample in each set
   for (int i = 0; i < count; ++i) {
     grant.num_samples = step_samples[i] * steps;
     grant.first_position = state_.next_sample;
+    const DataSets::Index set = data_.SetOf(roster[i].worker);
+    grant.round_first_sample = begins.try_emplace(set, data_.at(set).next_sample).first->second;
     if (!job::HasLocalSteps(job_) && without_samples.contains(roster[i].worker)) {
       grant.first_sample = 0;
       work.without_samples.insert(roster[i].worker);
     } else {
-      grant.first_sample = data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);
+      grant.first_sample = data_.Take(set, grant.num_samples);
       state_.next_sample += grant.num_samples;
     }
     if (!is_deferred) work.plan.roster[i].num_samples = grant.num_samples;
@@ -148,6 +152,7 @@ WorkLedger::Work WorkLedger::OpenOrdered(const SiteOrder& order, ViewId view,
   for (size_t i = 0; i < roster.size(); ++i) {
     grant.num_samples = parts[i] * steps;
     grant.first_sample = order.first_sample + taken;
+    grant.round_first_sample = order.first_sample;
     grant.first_position = order.first_position + taken;
     taken += grant.num_samples;
     data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);

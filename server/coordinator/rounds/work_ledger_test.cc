@@ -69,6 +69,20 @@ TEST(WorkLedgerTest, GlobalBatchIsTheSameSamplesForAnyNumberOfWorkers) {
   }
 }
 
+TEST(WorkLedgerTest, AllGrantsOfARoundHaveThePositionOfItsFirstSample) {
+  WorkLedger ledger = LedgerOf(JobOf(7));
+  for (int64_t round = 0; round < 3; ++round) {
+    for (const messages::Grant& grant : ledger.OpenRound(ViewId(1), RosterOf(3), Round(0)).grants) {
+      EXPECT_EQ(grant.round_first_sample, 7 * round);
+    }
+  }
+  const WorkLedger::Work work = ledger.OpenRound(
+      ViewId(1), RosterOf(2), Round(0), WorkLedger::Computes::kYes, {}, {WorkerId(1), WorkerId(2)});
+  EXPECT_EQ(work.grants[0].round_first_sample, 21);
+  EXPECT_EQ(work.grants[1].round_first_sample, 21);
+  EXPECT_EQ(ledger.Extend(WorkerId(2), work.grants[1]).round_first_sample, 21);
+}
+
 TEST(WorkLedgerTest, BySpeedTheSamplesOfARoundAreTheSame) {
   job::JobSpec job = JobOf(12);
   job.balance = job::Balance::kSpeed;
@@ -308,6 +322,8 @@ TEST_F(OwnDataTest, SharedWorkersHaveOneCursorBesideThem) {
     EXPECT_EQ(grants[1].first_sample, 4 * round);
     EXPECT_EQ(grants[2].first_sample, 8 * round);
     EXPECT_EQ(grants[3].first_sample, 8 * round + 4);
+    EXPECT_EQ(grants[1].round_first_sample, 4 * round);
+    EXPECT_EQ(grants[3].round_first_sample, 8 * round);
   }
 }
 

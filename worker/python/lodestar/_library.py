@@ -88,6 +88,7 @@ _FUNCTIONS = {
     "weights_version": (_INT64, [_HANDLE]),
     "evaluation": (_INT64, [_HANDLE, ctypes.POINTER(ctypes.c_double),
                             ctypes.POINTER(ctypes.c_double)]),
+    "round_pass": (_INT, [_HANDLE, ctypes.POINTER(_INT64)]),
     "extend": (_INT, [_HANDLE, ctypes.POINTER(Step)]),
     "keep_samples": (_INT, [_HANDLE]),
     "expect": (_INT, [_HANDLE, _INT, ctypes.POINTER(Step)]),

@@ -302,8 +302,9 @@ class Session:
         accelerate has prepared. With shuffle=False each pass has the samples in order, in all
         programs. Samplers and batch samplers of other kinds are refused, unless is_own.
         All batches are whole, whatever drop_last is. One loop is one pass: it ends before the first
-        step of this worker that begins with a sample of the next pass, or with the job. `epoch` says
-        which pass comes: `for epoch in range(ps.epoch, epochs)`. What is returned has len(), at the
+        round that begins with a sample of the next pass, or with the job. All workers end it with
+        the same round, except in async and with local steps, where a worker ends it before its own
+        first step that begins so. `epoch` says which pass comes: `for epoch in range(ps.epoch, epochs)`. What is returned has len(), at the
         present number of workers, and `dataset`.
 
         A batch that optimizer.step() is not called for stays with those of the next step, whose round
@@ -1108,8 +1109,9 @@ class Session:
 
     @property
     def epoch(self) -> int:
-        """The pass over the data, from 0 on, of the first sample of the batch at hand, or, with none
-        at hand, of the next one, which is waited for. After the job it is the last one. Passes are
+        """The pass over the data, from 0 on, in which the round of the batch at hand began, or, with
+        local steps, that of the step's first sample. With no batch at hand, the next one is waited
+        for, and its pass is returned. After the job it is the last one. Passes are
         of the job, and not of this worker, unless the data is its own. 0 before loader()."""
         if self._step is None and self._data is not None and not (self._is_over or self._has_left):
             next(self._steps(), None)  # the next loop begins with it

@@ -55,7 +55,9 @@ class Step(NamedTuple):
       samples: their numbers, each below num_train_samples (num_heldout_samples).
       epochs: the passes over the data that they belong to; 0 of held-out ones.
       first_position: place of the first among all samples that the job has trained on.
-      epoch: the pass that the first sample belongs to, of all ranks that are one worker.
+      epoch: of training: the pass in which the round began, which all workers with the same data
+        have alike; with local steps the pass of the first sample. It is that of all ranks that are
+        one worker.
     """
 
     is_training: bool
@@ -112,11 +114,13 @@ def _bytes(subject: str, value: object) -> bytes:
                         "other text")
 
 
-def _step_of(step: _library.Step) -> Step:
+def _step_of(step: _library.Step, epoch: Optional[int] = None) -> Step:
     count = step.num_samples
+    if epoch is None:
+        epoch = step.epochs[0] if count else 0
     return Step(step.kind == _TRAIN, step.round, step.step, step.num_steps, step.learning_rate,
                 step.server_incarnation, step.samples[:count], step.epochs[:count],
-                step.first_position, step.epochs[0] if count else 0)
+                step.first_position, epoch)
 
 
 class Worker:
@@ -304,7 +308,14 @@ class Worker:
         if step.kind == _END:
             self._has_step = False
             return None
-        return _step_of(step)
+        return self._at_hand(step)
+
+    def _at_hand(self, step: _library.Step) -> Step:
+        if step.kind != _TRAIN:
+            return _step_of(step)
+        epoch = ctypes.c_int64()
+        self._check(self._library.round_pass(self._handle, ctypes.byref(epoch)))
+        return _step_of(step, epoch.value)
 
     def extend(self) -> Step:
         """Blocks until the servers have granted more samples for the step of training at hand, as
@@ -329,7 +340,7 @@ class Worker:
         if errors:
             self._has_step = False
             raise errors[0]
-        return _step_of(step)
+        return self._at_hand(step)
 
     def keep_samples(self) -> None:
         """From the next request for a step on, steps of training have no samples: the program makes
