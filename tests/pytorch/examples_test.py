@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of worker/python/examples, and that of the tutorial, train and leave what they say.
+"""The programs of worker/python/examples, and those of the manual, train and leave what they say.
 
 Usage: examples_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 """
@@ -13,6 +13,7 @@ LIBRARY = os.path.abspath(sys.argv.pop(4))
 PACKAGE = os.path.join(ROOT, "worker", "python")
 EXAMPLES = os.path.join(PACKAGE, "examples")
 TUTORIAL = os.path.join(ROOT, "docs", "tutorials", "pytorch_two_machines.md")
+HOWTO = os.path.join(ROOT, "docs", "howto")
 sys.path[:0] = [os.path.join(ROOT, "tests", "process")]
 
 import numpy  # noqa: E402  (after the path is set)
@@ -21,6 +22,50 @@ import cluster_processes  # noqa: E402
 from cluster_processes import write_words  # noqa: E402
 
 SIDE = 8
+
+# What the blocks of docs/howto/pytorch_*.md that begin with ```python runnable take from the reader's program.
+NAMES_OF_THE_READER = """
+import torch
+torch.manual_seed(0)
+points = 2 * torch.rand(640, 2, generator=torch.Generator().manual_seed(0)) - 1
+labels = (points.square().sum(1) < 0.6).long()
+dataset = torch.utils.data.TensorDataset(points, labels)
+dataloader = train_dataloader = torch.utils.data.DataLoader(dataset, batch_size=16, shuffle=True)
+layers = [torch.nn.Linear(2, 16), torch.nn.Linear(16, 2)]
+model = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1])
+opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 0.99**step)
+loss_fn = torch.nn.functional.cross_entropy
+epochs, rounds = 100, 20
+"""
+NAMES_OF_PAGES = {
+    "pytorch_trainer.md": """
+import transformers
+model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+    vocab_size=256, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
+dataset = [{"input_ids": row, "labels": row} for row in torch.randint(0, 256, (400, 16))]
+""", "pytorch_lightning.md": """
+import pytorch_lightning
+
+class Module(pytorch_lightning.LightningModule):
+  def training_step(self, batch, _):
+    return loss_fn(self.layers(batch[0]), batch[1])
+
+  def configure_optimizers(self):
+    return torch.optim.AdamW(self.parameters())
+
+module = Module()
+module.layers = model
+""", "pytorch_optimizers.md": """
+generator, critic = (torch.nn.Linear(2, width) for width in (2, 1))
+opt_g, opt_c = (torch.optim.Adam(net.parameters()) for net in (generator, critic))
+
+def critic_loss(critic, generator, real):
+  return torch.nn.functional.softplus(critic(generator(torch.randn_like(real)).detach()) - critic(real)).mean()
+
+def generator_loss(critic, generator, real):
+  return torch.nn.functional.softplus(-critic(generator(torch.randn_like(real)))).mean()
+"""}
 
 
 def write_idx(path, array):
@@ -61,7 +106,7 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
       programs.append(self.start_example(program, name, *options, launcher=launcher))
       self.wait_for_member(name, programs[-1].is_running)
     for started in programs:
-      # worker/python/README.md: a defect of PyTorch that ends ranks while the interpreter ends.
+      # docs/howto/pytorch_several_cards.md: a defect of PyTorch that ends ranks while the interpreter ends.
       if started.wait() != 0 and "terminate called without an active exception" in started.log():
         self.skipTest("pytorch/pytorch#190489 has ended a rank")
       self.assert_ends(started)
@@ -96,6 +141,45 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
       right = re.search(r"([\d.]+)% of the points are classified right", program.log())
       self.assertGreater(float(right.group(1)), 95, program.log())
     self.assert_ends(server)
+
+  def run_page(self, page, launcher=(), **flags):
+    """Two workers run the block of a page."""
+    with open(os.path.join(HOWTO, page), encoding="utf-8") as file:
+      (block,) = re.findall(r"^```python runnable\n(.*?)^```$", file.read(), re.DOTALL | re.MULTILINE)
+    self.write("train.py", NAMES_OF_THE_READER + NAMES_OF_PAGES.get(page, "") + block)
+    server = self.start_server(**{"model": "client", "mode": "sync", "eval_samples": 0, "batch_size": None,
+                                  "min_workers": 2, "rounds": 20, **flags})
+    programs = []
+    for name in "ab":
+      os.mkdir(self.path(name))
+      programs.append(self.start([sys.executable, *launcher, self.path("train.py")], name + ".run", cwd=self.path(name),
+                                 env={**ENVIRONMENT, "LODESTAR": f"127.0.0.1:{self.port}"}))
+    for program in (*programs, server):
+      self.assert_ends(program)
+
+  def test_the_loop_of_its_page(self):
+    self.run_page("pytorch_loop.md")
+    self.assertTrue(any(os.path.exists(self.path(name, "model.pt")) for name in "ab"))
+
+  def test_the_trainer_of_its_page(self):
+    self.run_page("pytorch_trainer.md")
+
+  def test_lightning_of_its_page(self):
+    self.run_page("pytorch_lightning.md", mode="local_sgd", local_steps=2)
+
+  def test_accelerate_of_its_page(self):
+    self.run_page("pytorch_accelerate.md")
+    self.assertTrue(any(os.path.exists(self.path(name, "saved", "model.safetensors")) for name in "ab"))
+
+  def test_the_optimizers_of_their_page(self):
+    self.run_page("pytorch_optimizers.md", optimizer="reduce")
+
+  def test_the_scheduler_of_its_page(self):
+    self.run_page("pytorch_schedules.md")
+
+  def test_the_ranks_of_their_page(self):
+    self.run_page("pytorch_several_cards.md",
+                  launcher=("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"))
 
   def test_digits(self):
     log = self.run_example("digits.py", self.digits(), rounds=60, eval_every=20, eval_samples=64)
