@@ -27,9 +27,9 @@ class Callback(TrainerCallback):
     data, or a different data seed.
 
     The Trainer's learning rates are used, unless ps_server was given a flag of the learning rate.
-    The Trainer's schedule is max_steps long. The Trainer stops when the job is done, so give it more
-    steps than the job has rounds. The model then has the weights of the job. Each worker needs one
-    process of its own: do not start one worker with several processes (torchrun).
+    The Trainer's schedule is max_steps long. The Trainer stops when the job is done, so give it at
+    least as many steps as the job has. The model then has the weights of the job. Each worker needs
+    one process of its own: do not start one worker with several processes (torchrun).
 
     If the Trainer divides losses by the number of targets that are not masked, workers are weighed
     by that number (log(weight=)).
