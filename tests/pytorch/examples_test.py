@@ -105,13 +105,15 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
     for name in names:
       programs.append(self.start_example(program, name, *options, launcher=launcher))
       self.wait_for_member(name, programs[-1].is_running)
+    self.assert_all_end(*programs, server)
+    return programs[0].log()
+
+  def assert_all_end(self, *programs):
     for started in programs:
       # docs/howto/pytorch_several_cards.md: a defect of PyTorch that ends ranks while the interpreter ends.
       if started.wait() != 0 and "terminate called without an active exception" in started.log():
         self.skipTest("pytorch/pytorch#190489 has ended a rank")
       self.assert_ends(started)
-    self.assert_ends(server)
-    return programs[0].log()
 
   def assert_learned(self, share=0.9):
     losses = [line["train_loss"] for line in self.metrics() if line["train_loss"] is not None]
@@ -154,8 +156,7 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
       os.mkdir(self.path(name))
       programs.append(self.start([sys.executable, *launcher, self.path("train.py")], name + ".run", cwd=self.path(name),
                                  env={**ENVIRONMENT, "LODESTAR": f"127.0.0.1:{self.port}"}))
-    for program in (*programs, server):
-      self.assert_ends(program)
+    self.assert_all_end(*programs, server)
 
   def test_the_loop_of_its_page(self):
     self.run_page("pytorch_loop.md")
