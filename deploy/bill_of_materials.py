@@ -4,7 +4,7 @@
 
   bill_of_materials.py --version=VERSION --commit=COMMIT < LIST
 
-LIST has one line per part of somebody else's: Debian's package, its version, its architecture, and
+LIST has one line for each part of another project: Debian's package, its version, its architecture, and
 "linked" (its library is in the package) or "compiled" (its headers are in our programs). Licences are
 as Debian has them: the files in licences/.
 """

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Makes a Debian package (12 and later, amd64): programs, manual pages, completions, units of systemd, documents.
-#   deploy/deb.sh [--out=FILE.deb]   (default: lodestar_VERSION_amd64.deb here)
-#   deploy/deb.sh --from=DIR         of what deploy/package.sh --folder=DIR has made, instead of making it
+#   deploy/deb.sh [--out=FILE.deb]   (default: lodestar_VERSION_amd64.deb in the root of the repository)
+#   deploy/deb.sh --from=DIR         builds nothing, and uses the folder that deploy/package.sh --folder=DIR has made
 set -euo pipefail
 
 fail() {

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# Installs what the build, the tests and the quick start need and this machine lacks. Says nothing
-# when nothing is missing.
+# Installs packages that the build, the tests and the quick start need, if they are missing. Prints
+# nothing if all are there.
 #   deploy/install_deps.sh [--for_all_tests]
-# --for_all_tests: also what tests/run.sh uses if it is there, and tests/full.sh always: a browser, Prometheus, Slurm, ...
-# (1.4 GB). Debian 12 or a relative with the same package names; needs root or sudo.
+# --for_all_tests: also installs a browser, Prometheus, Slurm, ... (1.4 GB). tests/full.sh needs them, and tests/run.sh
+# skips tests without them. Needs Debian 12, or a system with the same package names, and root or sudo.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=script_help.sh
 source "$(dirname "$(readlink -f "$0")")/script_help.sh"

@@ -129,7 +129,7 @@ def main(arguments):
         print(__doc__, file=sys.stderr)
         return 2
     if not paths[1].endswith(".svg"):
-        print(f"loss_curve.py: {paths[1]}: the curve is an SVG file; name it so", file=sys.stderr)
+        print(f"loss_curve.py: {paths[1]}: the curve is an SVG file; give a name that ends in .svg", file=sys.stderr)
         return 2
     try:
         with open(paths[0], encoding="utf-8") as file:

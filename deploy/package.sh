@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Makes a tarball that runs on any x86-64 Linux with glibc 2.36 or later: binaries, the CUDA plugin, GPU tests and
-# benchmarks, their libraries (all but glibc's and CUDA's), licences, and what it is made of (SPDX).
-#   deploy/package.sh [--out=FILE.tar.xz]   (default: lodestar-VERSION-linux-x86_64.tar.xz here)
-#   deploy/package.sh --folder=DIR          the unpacked content only
+# benchmarks, their libraries (all but glibc's and CUDA's), licences, and a list of all parts (SPDX).
+#   deploy/package.sh [--out=FILE.tar.xz]   (default: lodestar-VERSION-linux-x86_64.tar.xz in the root of the repository)
+#   deploy/package.sh --folder=DIR          writes the same files into a new folder instead of a tarball
 set -euo pipefail
 
 fail() {

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # From a fresh clone to a trained model: installs what is missing, builds, trains a byte-level GPT on one server and two
-# workers, and shows what it learned. Ctrl-C at any time leaves no process.
+# workers, and shows what it learned. Ctrl-C ends everything that it has started.
 #
 #   deploy/quickstart.sh [--data=PATH] [--mode=sync|async|local_sgd] [--rounds=N] [--out=DIR] [--keep]
 #
 #   --data=PATH   text to learn: a file or a folder tree (default: the manual of Perl's modules, 3 MB of English that
 #                 this machine has)
-#   --mode=MODE   how strictly the workers move together (default: sync)
-#   --rounds=N    length of the training (default: what takes about 2 minutes on 2 cores)
+#   --mode=MODE   how strictly workers keep in step with each other (default: sync)
+#   --rounds=N    number of rounds (default: as many as take about 2 minutes on 2 cores)
 #   --out=DIR     folder for logs, checkpoints, model and loss curve; must be new or empty (default: a new folder here,
 #                 lodestar-quickstart, or lodestar-quickstart-2 and so on)
 #   --keep        leave the server running for psctl until Ctrl-C

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes a folder with programs run wherever it is: strips them, puts the libraries that they need (all but glibc's and CUDA's) and
-# the licences of these beside them, and prints Debian's packages of them: "PACKAGE VERSION ARCHITECTURE linked", sorted.
+# Makes programs in a folder run wherever the folder is: strips them, and adds the libraries that they need (all but glibc's and
+# CUDA's) with their licences. Prints the Debian packages of these libraries, sorted: "PACKAGE VERSION ARCHITECTURE linked".
 #   deploy/relocate.sh FOLDER [--guest]
-# FOLDER/bin has programs and plugins, FOLDER/lib (which may be missing) libraries of ours; libraries are put into lib/, licences
-# into licences/.
-#   --guest: for libraries that strange programs load. They may have other versions of ours loaded, or load them later: so
-#     libx.so.1 becomes lodestar-libx.so.1 here, and the compiler's libraries, which must be one for all, are those of the machine.
+# FOLDER/bin has programs and plugins. FOLDER/lib, which may be missing, has libraries of Lodestar. Other libraries are added to
+# lib/, and licences to licences/.
+#   --guest: for libraries that other programs load, such as Python. Those programs may load other versions of the same libraries,
+#     so libx.so.1 is renamed to lodestar-libx.so.1. The compiler's libraries must exist only once, so the machine's are used.
 set -euo pipefail
 
 fail() {

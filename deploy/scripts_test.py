@@ -145,7 +145,7 @@ class SlurmScript(unittest.TestCase):
     def test_ends_once_all_workers_have_failed(self):
         run = self.run_job(WORKER_CODE="2", JOB="runs")
         self.assertEqual(run.returncode, 2, run.stderr)
-        self.assertIn("all workers have ended, with 2", run.stdout)
+        self.assertIn("all workers have ended, with exit code 2", run.stdout)
 
     def test_a_job_that_is_done_has_not_failed(self):
         for worker_code in ("0", "1"):
@@ -199,9 +199,9 @@ class Wheel(unittest.TestCase):
         init = self.write("lodestar/__init__.py", content='"""Doc."""\n__version__ = "1.2"\n')
         name = "lodestar-1.2-py3-none-linux_x86_64.whl"
         build_wheel.check_versions("1.2", [init], name)
-        with self.assertRaisesRegex(ValueError, "says 1.2, common/process/version.h 1.3"):
+        with self.assertRaisesRegex(ValueError, "has version 1.2, but common/process/version.h has 1.3"):
             build_wheel.check_versions("1.3", [init], name)
-        with self.assertRaisesRegex(ValueError, "is to be other.whl; by common/process/version.h it is"):
+        with self.assertRaisesRegex(ValueError, "names the wheel other.whl, but with the version in common/process/version.h it must be"):
             build_wheel.check_versions("1.2", [init], "other.whl")
         with self.assertRaisesRegex(ValueError, "no lodestar/__init__.py"):
             build_wheel.check_versions("1.2", ["lodestar/server.py"], name)

@@ -5,9 +5,9 @@
 Usage: yardsticks.py PATH MODEL_BITS
 
 PATH is the --data of the workers, MODEL_BITS the model's held-out loss in bits per byte. Prints bits
-per byte, the worst first: 8 is no knowledge at all, 0 would be to know the text. Two rows count in
-the training bytes how often each byte occurs, and which byte follows which; two pack the held-out
-bytes. Of a large text the first LIMIT_BYTES of either part stand for all.
+per byte, the worst first: 8 means no knowledge at all, and 0 would mean to know the text. Two rows
+guess from counts of the training bytes: how often each byte occurs, and which byte follows which. Two
+rows compress the held-out bytes. Of a large text, only the first LIMIT_BYTES of each part are used.
 """
 
 import collections

@@ -32,8 +32,10 @@ constexpr size_t kMaxHeaderBytes = 17 * 12;
 constexpr size_t kCachedBytes = 128 << 10;
 
 absl::Status Malformed(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("chunk is not a legal message: ", what,
-                                          "; it was damaged on its way, or versions differ"));
+  return absl::DataLossError(
+      absl::StrCat("a chunk of weights or gradients was damaged on its way, "
+                   "or its sender is of another release: ",
+                   what));
 }
 
 // Writes fields as generated code does: fields with their default value are left out.
@@ -432,13 +434,13 @@ absl::Status ChunkReader<Header>::ReadHeader() {
   const uint32_t seen = CrcOf(header_, sent_bytes);
   has_header_checksum_ = checksum_ >> 32 == seen;
   if (checksum_ >> 32 != 0 && !has_header_checksum_) {
-    return absl::DataLossError(
-        absl::StrCat("the header of a chunk arrived with crc32c ", absl::Hex(seen), ", sent with ",
-                     absl::Hex(checksum_ >> 32), ": it was damaged on its way; send it again"));
+    return absl::DataLossError(absl::StrCat(
+        "the header of a chunk was damaged on its way: its crc32c is ", absl::Hex(seen),
+        ", but it was sent with ", absl::Hex(checksum_ >> 32), "; send the chunk again"));
   }
   if (!HasPayload(header_)) {
     if (data_bytes_ == 0 && !is_shared()) return absl::OkStatus();
-    return Malformed("it says that its step was skipped, but it has data");
+    return Malformed("the chunk says that its step was skipped, but it has data");
   }
   return CheckLength(data_bytes_);
 }
@@ -466,11 +468,11 @@ absl::Status ChunkReader<Header>::ReadFields() {
 
 template <typename Header>
 absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
-  if (bytes == 0) return Malformed("it has no data");
+  if (bytes == 0) return Malformed("the chunk has no data");
   if (bytes <= kMaxChunkBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("chunk has ", bytes,
-                                                 " bytes of data, allowed are ", kMaxChunkBytes,
-                                                 "; send smaller chunks"));
+  return absl::InvalidArgumentError(absl::StrCat("a chunk has ", bytes,
+                                                 " bytes of data, but at most ", kMaxChunkBytes,
+                                                 " are allowed; send smaller chunks"));
 }
 
 // Reads the length of the payload, which is the field `data`, and stops before its bytes. Refuses a
@@ -479,10 +481,12 @@ template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;
   if (!ReadLength(*input_, length)) return Malformed("the length of data is cut or broken");
-  if (is_shared()) return Malformed("it has data, but says that its data is in shared memory");
+  if (is_shared())
+    return Malformed("the chunk has data, but says that its data is in shared memory");
   const uint64_t left = message_.Length() - static_cast<uint64_t>(input_->CurrentPosition());
   if (length > left) {
-    return Malformed(absl::StrCat("it announces ", length, " bytes of data, but has ", left));
+    return Malformed(
+        absl::StrCat("the chunk announces ", length, " bytes of data, but has ", left));
   }
   data_bytes_ = length;
   return absl::OkStatus();

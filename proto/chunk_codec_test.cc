@@ -442,7 +442,7 @@ TEST(ChunkCodecTest, RefusesChunksAboveTheLimit) {
   EXPECT_OK(Parse(Buffer(chunk.SerializeAsString())));
   chunk.set_data(std::string(kMaxChunkBytes + 1, 'x'));
   EXPECT_THAT(Parse(Buffer(chunk.SerializeAsString())),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("allowed are")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("are allowed")));
 }
 
 // Generated code must also accept, and read in the same way, every message that we accept.

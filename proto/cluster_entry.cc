@@ -61,13 +61,13 @@ constexpr size_t kMaxLeftovers = 4;  // maximum number of certificates in one me
 absl::Status CheckRole(const security::Identity& identity, absl::Span<const security::Role> roles,
                        absl::string_view what) {
   if (std::find(roles.begin(), roles.end(), identity.role) != roles.end()) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat(what, " is for ", security::TextOf(identity), "; wanted is the role ",
-                   absl::StrJoin(roles, " or ",
-                                 [](std::string* out, security::Role role) {
-                                   absl::StrAppend(out, security::RoleName(role));
-                                 }),
-                   ". Ask for a join string of that role (psctl token create --role=ROLE)"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      what, " is for ", security::TextOf(identity), ", but this program needs the role ",
+      absl::StrJoin(roles, " or ",
+                    [](std::string* out, security::Role role) {
+                      absl::StrAppend(out, security::RoleName(role));
+                    }),
+      ". Ask for a join string of that role (psctl token create --role=ROLE)"));
 }
 
 constexpr char kHostMark = '@';  // no identity's name has this character
@@ -115,8 +115,8 @@ void TakeSharedFolder(const std::string& cluster, const std::string& leaf, secur
     return;
   }
   std::filesystem::create_directory_symlink(leaf, shared, error);
-  logging::LogInfo("the certificate in {} now belongs to this host alone; its folder is now {}",
-                   shared, own);
+  logging::LogInfo("the certificate in {} is now for this host only, and was moved to {}", shared,
+                   own);
 }
 
 // A lock that keeps other processes from enrolling into the same folder while this object lives.
@@ -214,8 +214,8 @@ class RereadJoinString {
       join_ = *std::move(join);
       told_.clear();
     } else if (const std::string why(join.status().message()); std::exchange(told_, why) != why) {
-      logging::LogWarn("this program goes on with the join string that it has read before: {}",
-                       told_);
+      logging::LogWarn(
+          "the new join string cannot be used, so this program keeps the earlier one: {}", told_);
     }
     return join_;
   }
@@ -251,9 +251,9 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const security::SecurityFlags& fl
   ASSIGN_OR_RETURN(const security::JoinString join,
                    security::ReadJoinString(JoinOrigin(flags), flags.join));
   if (flags.state_dir.empty()) {
-    return WithOrigin(flags, absl::InvalidArgumentError(
-                                 "a join string needs a folder for the certificate that it brings: "
-                                 "give --state_dir"));
+    return WithOrigin(
+        flags, absl::InvalidArgumentError("with a join string, this program needs a folder for its "
+                                          "certificate; give --state_dir"));
   }
   const std::string cluster =
       absl::StrCat(JoinedFolder(flags), "/", join.authority_sha256.substr(0, kHashDigitsOfFolder));
@@ -279,7 +279,7 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const security::SecurityFlags& fl
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
   if (!is_of_use(facts)) {
     if (absl::IsInvalidArgument(facts.status())) {
-      logging::LogWarn("what is kept in {} cannot be used, and this machine enrols again: {}",
+      logging::LogWarn("the certificate in {} cannot be used ({}), so this machine gets a new one",
                        folder, facts.status().message());
     }
     const absl::StatusOr<security::Credentials> enrolled = Enroll(join, roles, name, timeout);
@@ -357,7 +357,8 @@ std::vector<std::string> UselessLeftovers(const security::SecurityFlags& flags, 
         leftovers.push_back(
             absl::StrCat("the certificate in ", folder, " was thrown away: ", *why));
       } else if (other != leaf && is_there && IsLeafOf(role, other)) {
-        leftovers.push_back(absl::StrCat("the certificate in ", folder, " is for a start ",
+        leftovers.push_back(absl::StrCat("the certificate in ", folder,
+                                         " is for a program that was started ",
                                          StartsOfLeaf(role, other)));
       }
     }
@@ -398,7 +399,7 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
       const security::Validity& validity = facts->validity;
       const bool is_early = now < validity.from;
       reasons.push_back(absl::StrCat("the certificate in ", folder,
-                                     is_early                ? " begins only at "
+                                     is_early                ? " is valid only from "
                                      : validity.until <= now ? " expired at "
                                                              : " ends within a minute, at ",
                                      UtcText(is_early ? validity.from : validity.until),
@@ -406,9 +407,9 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                      " by the clock of this machine"));
     } else if (chosen.has_value()) {
       return absl::UnavailableError(absl::StrCat(
-          "the server there is starting or has no room, and does not show its cluster. "
-          "So it is not known whether it accepts the certificate ",
-          chosen->files->certificate, ", the certificate ", files.certificate, " or neither"));
+          "the server is starting or takes no more connections, and does not say which cluster it "
+          "belongs to. So this program cannot choose between the certificates ",
+          chosen->files->certificate, " and ", files.certificate));
     } else {
       RETURN_IF_ERROR(CheckRole(facts->identity, roles, files.certificate));
       chosen = ClusterEntry{
@@ -443,10 +444,9 @@ absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
     for (const absl::string_view server : absl::StrSplit(servers, ',')) {
       if (CheckMayBePlain("", server, security::SecurityFlags()).ok()) continue;
       return absl::UnavailableError(
-          absl::StrCat(address,
-                       " does not speak TLS, and a connection to another machine may be plain text "
-                       "only with --insecure",
-                       server == address ? "" : absl::StrCat(": ", server, " is another machine")));
+          absl::StrCat(address, " does not speak TLS, and a connection to another machine",
+                       server == address ? "" : absl::StrCat(" (", server, ")"),
+                       " may be plain text only with --insecure"));
     }
     return ClusterEntry();
   }
@@ -456,8 +456,8 @@ absl::StatusOr<ClusterEntry> EnterAt(const security::SecurityFlags& flags,
   if (!absl::IsUnauthenticated(entry.status())) return entry;
   return absl::UnauthenticatedError(absl::StrCat(
       "the server at ", address,
-      " wants a certificate, and of the certificates that this machine keeps for the role ",
-      security::RoleName(roles.front()), " none can be used: ", entry.status().message(), "; give ",
+      " wants a certificate, and no certificate that this machine keeps for the role ",
+      security::RoleName(roles.front()), " can be used: ", entry.status().message(), ". Give ",
       flags.join_flag, " with what `psctl token create --role=", security::RoleName(roles.front()),
       name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }

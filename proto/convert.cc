@@ -95,7 +95,8 @@ absl::StatusOr<params::ModelSpec> FromProto(const v1::ModelSpec& proto) {
   spec.name = PeerText(proto.name(), kMaxModelNameBytes);
   if (spec.name.size() > kMaxModelNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("model spec: name has ", spec.name.size(),
-                                                   " bytes, allowed are ", kMaxModelNameBytes));
+                                                   " bytes; at most ", kMaxModelNameBytes,
+                                                   " are allowed"));
   }
   switch (proto.architecture_case()) {
     case v1::ModelSpec::kMlp:
@@ -138,8 +139,8 @@ absl::StatusOr<params::Layout> FromProto(const v1::Layout& proto) {
   // memory than a tensor in a message.
   if (proto.tensors_size() > params::Layout::kMaxTensors) {
     return absl::InvalidArgumentError(absl::StrCat("layout: there are ", proto.tensors_size(),
-                                                   " tensors, allowed are ",
-                                                   params::Layout::kMaxTensors));
+                                                   " tensors; at most ",
+                                                   params::Layout::kMaxTensors, " are allowed"));
   }
   std::vector<params::TensorSpec> tensors;
   tensors.reserve(proto.tensors_size());

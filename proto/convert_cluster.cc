@@ -78,7 +78,7 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t lowest, 
 absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<params::Bucket>& plan) {
   if (reply.buckets_size() != static_cast<int>(plan.size())) {
     return absl::InvalidArgumentError(absl::StrCat("the server plans ", reply.buckets_size(),
-                                                   " buckets, this worker ", plan.size(),
+                                                   " buckets, but this worker plans ", plan.size(),
                                                    "; use the same version on both sides"));
   }
   for (int i = 0; i < reply.buckets_size(); ++i) {
@@ -179,7 +179,8 @@ absl::StatusOr<std::vector<messages::ServerAddress>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ServerAddress>& listed) {
   if (listed.size() > params::kMaxServers) {
     return absl::InvalidArgumentError(absl::StrCat("the coordinator lists ", listed.size(),
-                                                   " servers, allowed are ", params::kMaxServers));
+                                                   " servers; at most ", params::kMaxServers,
+                                                   " are allowed"));
   }
   std::vector<messages::ServerAddress> servers;
   servers.reserve(listed.size());
@@ -187,7 +188,7 @@ absl::StatusOr<std::vector<messages::ServerAddress>> FromProto(
     if (server.shard() != static_cast<int>(servers.size())) {
       return absl::InvalidArgumentError(absl::StrCat("the coordinator lists the server of shard ",
                                                      server.shard(), " at place ", servers.size(),
-                                                     "; the coordinator's version may differ"));
+                                                     "; use the same version on both sides"));
     }
     RETURN_IF_ERROR(net::CheckPeerAddress(absl::StrCat("the server of shard ", server.shard()),
                                           server.address()));
@@ -223,12 +224,11 @@ v1::RegisterRequest ToProto(const messages::RegisterCall& call) {
 
 absl::StatusOr<messages::RegisterCall> FromProto(const v1::RegisterRequest& request) {
   if (request.wire_version() != process::kWireVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wire_version=", request.wire_version(), " of worker \"",
-                     PeerText(request.name(), kMaxTextBytes), "\" (software ",
-                     PeerText(request.software_version(), kMaxTextBytes),
-                     "); this server (software ", process::SoftwareVersion(), ") speaks ",
-                     process::kWireVersion, ": use the same release on both sides"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker '", PeerText(request.name(), kMaxTextBytes), "' (release ",
+        PeerText(request.software_version(), kMaxTextBytes), ") has wire_version=",
+        request.wire_version(), ", but this server (release ", process::SoftwareVersion(), ") has ",
+        process::kWireVersion, "; use the same release on both sides"));
   }
   RETURN_IF_ERROR(CheckText("name", request.name()));
   RETURN_IF_ERROR(CheckText("device", request.device()));

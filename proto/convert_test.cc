@@ -472,7 +472,7 @@ TEST(ConvertClusterTest, OnlyServersAtHostAndPortAreDialled) {
   ExpectRefused(
       ToProto(messages::HeartbeatAnswer{
           ViewId(1), "", messages::ServerAddresses{8, std::vector<std::string>(257, "a:1")}}),
-      "257 servers, allowed are 256");
+      "257 servers; at most 256 are allowed");
 }
 
 // A very small message can describe a bucket plan that needs more memory than the machine has.

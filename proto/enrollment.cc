@@ -70,15 +70,15 @@ class Connection {
       if (left <= absl::ZeroDuration()) {
         return absl::DeadlineExceededError(
             is_accepted_
-                ? "the other side accepted the connection and does not answer: its process "
-                  "may be stopped or hang"
-                : "the other side does not accept the connection");
+                ? "the server accepted the connection and does not answer: its process may be "
+                  "stopped or hang"
+                : "the server does not accept the connection");
       }
       pollfd entry{descriptor_, events, 0};
       const int64_t wait_ms = absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)));
       const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(wait_ms, 1 << 30)));
       if (ready > 0) return absl::OkStatus();
-      if (ready < 0 && errno != EINTR) return SocketError("cannot wait for the other side");
+      if (ready < 0 && errno != EINTR) return SocketError("cannot wait for the server");
     }
   }
 
@@ -104,7 +104,7 @@ class Connection {
       if (received > 0) {
         done += received;
       } else if (received == 0) {
-        return absl::UnavailableError("the connection was closed by the other side");
+        return absl::UnavailableError("the server closed the connection");
       } else if (errno == EAGAIN) {
         RETURN_IF_ERROR(Await(POLLIN));
       } else if (errno != EINTR) {
@@ -113,8 +113,8 @@ class Connection {
     }
     if (got != wanted) {
       return absl::InvalidArgumentError(
-          "the other side does not speak the enrolment of this release; use the same release on "
-          "both sides");
+          "the server does not speak the enrolment of this release; use the same release on both "
+          "sides");
     }
     return absl::OkStatus();
   }
@@ -144,7 +144,7 @@ class Connection {
     size_t size = 0;
     for (const char byte : length) size = size << 8 | static_cast<unsigned char>(byte);
     if (size > kMaxMessageBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("the other side announces a message of ", size,
+      return absl::InvalidArgumentError(absl::StrCat("the server announces a message of ", size,
                                                      " bytes; at most ", kMaxMessageBytes,
                                                      " are allowed"));
     }
@@ -152,7 +152,7 @@ class Connection {
     RETURN_IF_ERROR(ReceiveAll(body));
     if (message.ParseFromString(body)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        "the message of the other side cannot be read; use the same release on both sides");
+        "the server's message cannot be read; use the same release on both sides");
   }
 
   // Ends TLS properly, so that the other side gets all bytes before the connection closes.

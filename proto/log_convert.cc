@@ -65,8 +65,8 @@ absl::StatusOr<logging::LogQuery> FromProto(const v1::ReadLogRequest& request,
                                             absl::string_view log_id) {
   if (request.worker().size() > kMaxWorkerBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the name of a worker has ",
-                                                   request.worker().size(), " bytes; allowed are ",
-                                                   kMaxWorkerBytes));
+                                                   request.worker().size(), " bytes; at most ",
+                                                   kMaxWorkerBytes, " are allowed"));
   }
   if (request.has_round() && request.round() < 0) {
     return absl::InvalidArgumentError(
@@ -103,8 +103,9 @@ v1::ReadLogReply ToProto(const LogPage& page) {
 
 absl::StatusOr<LogPage> FromProto(const v1::ReadLogReply& reply) {
   if (reply.lines_size() > static_cast<int>(kMaxLines)) {
-    return absl::InvalidArgumentError(absl::StrCat("an answer with ", reply.lines_size(),
-                                                   " lines of a log; allowed are ", kMaxLines));
+    return absl::InvalidArgumentError(absl::StrCat("the answer has ", reply.lines_size(),
+                                                   " lines of a log; at most ", kMaxLines,
+                                                   " are allowed"));
   }
   LogPage page;
   page.log_id = PeerText(reply.log_id(), kMaxIdBytes);

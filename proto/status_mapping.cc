@@ -118,8 +118,8 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
     case Remedy::kReconnect:
       if (native == absl::StatusCode::kUnauthenticated) {
         return absl::UnauthenticatedError(
-            "the server cannot identify this program: what identifies this program was damaged on "
-            "its way, or is of another cluster");
+            "the server cannot identify this program: its credentials were damaged on their way, "
+            "or are of another cluster");
       }
       return absl::Status(
           native,

@@ -123,7 +123,7 @@ std::string ProgressText(const v1::ClusterStatus& status) {
     absl::StrAppend(&text, ", ETA ", FormatSeconds(status.eta_seconds()));
   }
   if (status.rounds_committed_short() > 0) {
-    absl::StrAppendFormat(&text, "; %d %s committed without all workers",
+    absl::StrAppendFormat(&text, "; %d %s completed without all workers",
                           status.rounds_committed_short(),
                           status.rounds_committed_short() == 1 ? "round" : "rounds");
   }
@@ -482,7 +482,7 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   if (status.num_workers_not_shown() > 0) {
     absl::StrAppend(
         &text, "and ", status.num_workers_not_shown(),
-        " more that have not joined, have ended within the last hour, or are shut out\n");
+        " more workers that have not joined, have ended within the last hour, or may not join\n");
   }
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.residuals_lost() == 0) continue;

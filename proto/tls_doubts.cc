@@ -26,7 +26,7 @@ std::string AgeDoubt(const std::string& certificate, absl::Time now) {
   const absl::StatusOr<security::Validity> validity = security::ValidityOf(certificate);
   if (!validity.ok()) return "";
   if (now >= validity->until) return absl::StrCat("expired at ", UtcText(validity->until));
-  if (now < validity->from) return absl::StrCat("begins only at ", UtcText(validity->from));
+  if (now < validity->from) return absl::StrCat("is valid only from ", UtcText(validity->from));
   return "";
 }
 
@@ -46,7 +46,7 @@ std::string TlsDoubts(const security::Credentials& own, const security::Credenti
   if (!security::IsSignedBy(own.certificate, own.authority)) {
     doubts.push_back(absl::StrCat(
         own_text, ", is not signed by an authority in ", files.authority,
-        may_have_others_between ? ", and its file has no certificates in between that lead to one"
+        may_have_others_between ? ", and its file has no intermediate certificates that lead to one"
                                 : ""));
   }
   if (const absl::Status fits = security::CheckKeyFits(own.certificate, own.key); !fits.ok()) {
@@ -62,7 +62,8 @@ std::string TlsDoubts(const security::Credentials& own, const security::Credenti
       doubts.push_back(absl::StrCat(
           text, " is not signed by an authority in ", files.authority,
           ": it is of another cluster, or this cluster has a new authority",
-          may_have_others_between ? ", or the server's file lacks a certificate in between" : ""));
+          may_have_others_between ? ", or the server's file lacks an intermediate certificate"
+                                  : ""));
     }
   }
   return absl::StrJoin(doubts, "; ");

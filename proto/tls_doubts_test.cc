@@ -74,7 +74,7 @@ TEST_F(TlsDoubtsTest, AgeIsSaidOfBothSides) {
                     Not(HasSubstr("worker"))));
   // The clock of this machine is behind.
   EXPECT_THAT(TlsDoubts(Read(fresh), fresh, "", "", absl::Now() - absl::Hours(48)),
-              HasSubstr("(worker box), begins only at "));
+              HasSubstr("(worker box), is valid only from "));
 }
 
 TEST_F(TlsDoubtsTest, AuthoritiesThatDoNotFitAreSaid) {
@@ -101,7 +101,7 @@ TEST_F(TlsDoubtsTest, CertificatesInBetweenRaiseNoDoubt) {
       std::string(security::kLeafCertificate) + security::kIntermediateCertificate;
   EXPECT_EQ(TlsDoubts(own, files, "host:1", chain, absl::Now()), "");
   EXPECT_THAT(TlsDoubts(own, files, "host:1", security::kLeafCertificate, absl::Now()),
-              HasSubstr("certificate in between"));
+              HasSubstr("intermediate certificate"));
 }
 
 TEST_F(TlsDoubtsTest, TheLineHasTheTimeOfDay) {

@@ -64,7 +64,8 @@ class CredentialProvider final : public grpc::experimental::CertificateProviderI
         if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), interval)) return;
       }
       if (copies_.Refresh() && !files_.is_kept) {
-        logging::LogInfo("TLS: new connections use what is now in {}", files_.certificate);
+        logging::LogInfo("TLS: new connections use the certificate that is now in {}",
+                         files_.certificate);
       }
       if (warnings == FileWarnings::kNone) continue;
       const std::optional<std::string> news = watch.Look(absl::Now());

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# DiLoCo over a slow link: workers take many steps on their own and meet over the network rarely (--mode=local_sgd
-# --outer_optimizer=nesterov), and what they send is 8 bits per number. Beside it `sync` over the same link.
+# DiLoCo over a slow link: workers take many steps on their own and exchange rarely (--mode=local_sgd
+# --outer_optimizer=nesterov), and send 8 bits per number. For comparison, `sync` then trains over the same link.
 #
 #   deploy/examples/diloco_over_slow_link.sh [--data=PATH] [--model=PRESET|FILE] [--rounds=N] [--local_steps=H]
 #                                            [--megabits=N] [--out=DIR]
 #
-#   --rounds=N    meetings of DiLoCo; sync gets an H-th of the same steps
-#   --megabits=N  per second in each direction, shared by the two workers
+#   --rounds=N    rounds of DiLoCo, of H steps each, and rounds of sync, of one step each
+#   --megabits=N  rate of the link in Mbit/s in each direction, shared by the two workers
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../local_cluster.sh
 source "$(dirname "$(readlink -f "$0")")/../local_cluster.sh"

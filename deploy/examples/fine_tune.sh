@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# Trains a model on one text, and goes on from its file with another text (--init_from); beside it the same from random
-# weights, to see what the first text was worth.
+# Trains a model on one text, and then fine-tunes it on another text (--init_from). For comparison, also trains a model
+# with random weights on the second text.
 #
 #   deploy/examples/fine_tune.sh [--data=PATH] [--own_data=PATH] [--model=PRESET|FILE] [--rounds=N] [--out=DIR]
 #
-#   --data=PATH      the first text (default: what the quick start learns)
-#   --own_data=PATH  the text to go on with (default: the licences that Debian installs)
+#   --data=PATH      the first text (default: the text of the quick start)
+#   --own_data=PATH  the second text (default: the licences that Debian installs)
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../local_cluster.sh
 source "$(dirname "$(readlink -f "$0")")/../local_cluster.sh"

@@ -348,7 +348,8 @@ class Worker:
 
     def __init__(self, coordinator, name, task, credentials=None):
         if sys.byteorder != "little":
-            raise Refused("the wire is little endian, and this example copies numbers as they are")
+            raise Refused("this machine is big endian, but numbers are sent little endian, and this "
+                          "example does not convert them; use a little-endian machine")
         self._address = coordinator
         self._credentials = credentials
         self._connect()
@@ -392,7 +393,7 @@ class Worker:
             except (grpc.RpcError, Interrupted, Damaged) as error:
                 text = describe(error)
                 if self._stop.is_set():
-                    self._say(f"could not say good-bye: {text}")
+                    self._say(f"could not tell the servers that this worker leaves: {text}")
                     return False
                 self._judge(error)
                 self._say(f"not connected ({text}); trying again", topic="not connected")

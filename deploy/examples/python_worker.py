@@ -82,7 +82,8 @@ def main():
     parser.add_argument("--name", default="python", help="unique within the job")
     parser.add_argument("--credentials",
                         help="folder with the key and the certificates that `gpu_worker --join "
-                             "--name=NAME` has got for this name; none: plain text")
+                             "--name=NAME` has got for this name. Without this flag, the "
+                             "connection is plain text")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Before there are other threads, which inherit it: only await_stop() takes them.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# Two workers in plain Python train a model that the servers know nothing of: python_worker.py brings its own tensors.
+# Two workers in plain Python train a model that only python_worker.py defines: the servers get its tensors from there.
 #
 #   deploy/examples/python_worker.sh [--rounds=N] [--out=DIR]
 set -euo pipefail

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# Trains a small GPT on text, one byte at a time, from random weights, and lets it write.
+# Trains a small GPT on text, with bytes as tokens, from random weights. Then generates text with it.
 #
 #   deploy/examples/text_from_scratch.sh [--data=PATH] [--model=PRESET|FILE] [--rounds=N] [--out=DIR]
 #
-#   --data=PATH   a file or a folder tree of text (default: what the quick start learns)
+#   --data=PATH   a file or a folder tree of text (default: the text of the quick start)
 #   --model=...   a preset of ps_server, or a file such as small_gpt.textproto beside this script
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../local_cluster.sh

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes tokens of text, writes them as a uint16 .bin file with the header of llm.c, and trains on that. Tokens of a
-# tokenizer of your own need none of this script: give them to gpu_worker --data=FILE.bin, and a model file with their
-# vocabulary to ps_server --model.
+# Makes tokens of text, writes them into a uint16 .bin file with the header of llm.c, and trains on that file. If you have
+# tokens of your own tokenizer, you do not need this script: give their file to gpu_worker --data=FILE.bin, and a model
+# file with their vocabulary to ps_server --model.
 #
 #   deploy/examples/tokens.sh [--data=TEXT] [--vocabulary=N] [--rounds=N] [--out=DIR]
 set -euo pipefail

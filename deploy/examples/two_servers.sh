@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 
-# Parts the parameters between two servers, and later goes on with one: a checkpoint fits any number of servers.
+# Divides the parameters among two servers, and then continues on one: a checkpoint fits any number of servers.
 #
 #   deploy/examples/two_servers.sh [--data=PATH] [--model=PRESET|FILE] [--rounds=N] [--out=DIR]
 set -euo pipefail

@@ -37,9 +37,8 @@ def text_of(path):
             content.append(file.read())
         zero = content[-1].find(b"\0")
         if zero >= 0:
-            raise NotText(f"{name} is no text: it has a zero byte at offset {zero}. Tokens are trained on as they "
-                          "are: give them to gpu_worker --data, and a model file with their vocabulary to "
-                          "ps_server --model")
+            raise NotText(f"{name} is no text: it has a zero byte at offset {zero}. If it has tokens already, give it to "
+                          "gpu_worker --data, and give a model file with its vocabulary to ps_server --model")
     return b"".join(content)
 
 
@@ -50,7 +49,7 @@ def main():
     parser.add_argument("path", help="a file or a folder tree of text")
     options = parser.parse_args()
     if not NUM_BYTES < options.vocabulary <= 1 << 16:
-        parser.error(f"--vocabulary={options.vocabulary}: allowed is {NUM_BYTES + 1} to 65536")
+        parser.error(f"--vocabulary={options.vocabulary} is out of range; allowed are {NUM_BYTES + 1} to 65536")
     try:
         text = text_of(options.path)
     except (NotText, OSError) as error:

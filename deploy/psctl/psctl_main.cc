@@ -88,8 +88,8 @@ ABSL_FLAG(bool, force, false,
 ABSL_FLAG(lodestar::LocalPath, to, "",
           "Folder into which the checkpoint is copied. It is made if it does not exist.");
 ABSL_FLAG(std::string, reason, "",
-          "Reason that the log and the workers get, at most 256 bytes. Empty means the name of "
-          "the command.");
+          "Reason that is written to the log and sent to the workers, at most 256 bytes. Empty "
+          "means the name of the command.");
 ABSL_FLAG(int64_t, round, -1,
           "With rollback, the job goes back to the newest checkpoint of at most this many "
           "rounds. With logs, only lines of this round are shown.");
@@ -98,7 +98,7 @@ ABSL_FLAG(int64_t, since_round, -1,
           "contributions are not trusted. This is what psctl rollback --round does.");
 ABSL_FLAG(bool, with_token, false,
           "Also revoke the token through which the name joined, even if other machines have "
-          "joined through it. They stay, but no machine can join with the token again.");
+          "joined through it. Those machines stay, but no machine can join with the token again.");
 ABSL_FLAG(std::string, role, "worker",
           "What the token allows: worker, server, operator or viewer.");
 ABSL_FLAG(absl::Duration, ttl, absl::Hours(24),
@@ -439,9 +439,9 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   // Unavailable means that the checkpoint was removed meanwhile. Then the same command may succeed
   // later. Any other error would come again.
   const auto fail = [&reply](const absl::Status& status, absl::string_view advice = "") {
-    const absl::Status whole(
-        status.code(),
-        absl::StrCat("saved in ", reply->path(), ", but not copied: ", status.message(), advice));
+    const absl::Status whole(status.code(),
+                             absl::StrCat("the checkpoint is saved in ", reply->path(),
+                                          ", but not copied: ", status.message(), advice));
     return absl::IsUnavailable(status) ? FailCall(whole) : Fail(whole);
   };
   if (const absl::Status there = CheckIsThere(reply->path()); !there.ok()) {
@@ -943,7 +943,7 @@ std::vector<Command> Commands() {
        .details =
            "psctl waits until the job is saved and prints the path of the checkpoint. Until\n"
            "then it prints what the job waits for. Workers have the time --stop_timeout of\n"
-           "ps_server to hand in their work. If Ctrl-C ends psctl first, the job still ends.\n"
+           "ps_server to deliver their work. If Ctrl-C ends psctl first, the job still ends.\n"
            "Exit code 3 means that the last checkpoint failed, or that SIGTERM ended the\n"
            "server before that checkpoint.\n",
        .flags = ClientFlags({"reason"}),
@@ -1044,7 +1044,7 @@ std::vector<Command> Commands() {
            "TLS, have --data under the same path, and allow ssh without a password.\n"
            "--worker_flags go to every worker. The output of all programs is printed here.\n"
            "If a program fails, all end, unless --restart is given. After Ctrl-C, workers\n"
-           "hand in their work and servers save. The job begins once all workers have\n"
+           "deliver their work and servers save. The job begins once all workers have\n"
            "joined, unless FLAGS have --min_workers. --log_format and --log_level in FLAGS\n"
            "also apply to workers.\n"
            "Exit code: that of the first program that failed, otherwise 0.\n",
@@ -1115,8 +1115,8 @@ std::vector<Command> Commands() {
        .form = "restore PATH --to=DIR",
        .summary = "copies a checkpoint into a folder from which servers start",
        .details = "PATH is a checkpoint (round-...). DIR is --checkpoint_dir of the servers that\n"
-                  "will continue from it; none of them may run. The command is refused if they\n"
-                  "would continue from something else: a later checkpoint or a journal.\n",
+                  "will continue from it. These servers must not run. The command is refused if\n"
+                  "they would continue from something else: a later checkpoint or a journal.\n",
        .flags = {"to"},
        .takes_paths = true,
        .run = &RestoreCommand},

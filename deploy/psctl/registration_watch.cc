@@ -29,10 +29,9 @@ std::string RegistrationWatch::Take(const std::set<std::string>& registered, abs
   const auto name = [](std::string* out, const Worker& worker) {
     absl::StrAppend(out, worker.name, " on ", worker.host);
   };
-  return absl::StrCat("not registered after ", DurationText(now - started_at_), ": ",
-                      absl::StrJoin(missing_, ", ", name), " (", missing_.size(), " of ",
-                      num_workers_, " workers); look at their output above, and try ssh ",
-                      missing_.front().host, " true");
+  return absl::StrCat(missing_.size(), " of ", num_workers_, " workers have not registered after ",
+                      DurationText(now - started_at_), ": ", absl::StrJoin(missing_, ", ", name),
+                      "; look at their output above, and try ssh ", missing_.front().host, " true");
 }
 
 }  // namespace lodestar::psctl

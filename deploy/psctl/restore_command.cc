@@ -71,7 +71,7 @@ absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path) {
   given.push_back(absl::StrCat(folder, "/", storage::kFolderLockName));
   for (const std::string& each : given) {
     if (lchown(each.c_str(), owner.st_uid, owner.st_gid) != 0) {
-      return ErrnoStatus(errno, "give to the owner of the --to folder the file", each);
+      return ErrnoStatus(errno, "change the owner of", each);
     }
   }
   return absl::OkStatus();

@@ -70,10 +70,10 @@ def check_versions(version, modules, out):
         raise ValueError(f"no {PACKAGE}/__init__.py among the modules")
     seen = version_of(r'^__version__ = "(.*)"$', init)
     if seen != version:
-        raise ValueError(f"{init} says {seen}, common/process/version.h {version}: one of them is wrong")
+        raise ValueError(f"{init} has version {seen}, but common/process/version.h has {version}; make them equal")
     name = f"{PACKAGE}-{version}-{TAG}.whl"
     if os.path.basename(out) != name:
-        raise ValueError(f"the wheel is to be {os.path.basename(out)}; by common/process/version.h it is {name}")
+        raise ValueError(f"--out names the wheel {os.path.basename(out)}, but with the version in common/process/version.h it must be {name}")
 
 
 def copy(source, target):

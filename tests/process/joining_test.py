@@ -337,8 +337,8 @@ class JoiningTest(JoiningTestCase):
     here = f"--coordinator=127.0.0.1:{self.port}"
     self.assert_turned_away("lost", r"worker-lost was thrown away: worker lost was revoked at .*"
                             r"psctl token create --role=worker --name=lost`", "--name=lost", here)
-    self.assert_turned_away("other", r"worker-other is for a start with --name=other", "--name=new",
-                            here)
+    self.assert_turned_away("other", r"worker-other is for a program that was started with --name=other",
+                            "--name=new", here)
     self.assert_turned_away("lost_again", rf"worker lost was revoked at .*, and token {token} is "
                             r"older than that\. .*psctl token create --name=lost",
                             "--name=lost", join=join)
@@ -372,7 +372,7 @@ class JoiningTest(JoiningTestCase):
     self.assertRegex(revoked.stderr, r"operator ann was revoked at .*\npsctl: the server does not accept the "
                      r"certificate in .*/certificate.pem any more. .*give it with --join")
     self.assertRegex(self.operate("identities", home="desk").stderr,
-                     r"wants a certificate, and .* none can be used: the certificate in \S+ was thrown away: "
+                     r"wants a certificate, and no certificate .* can be used: the certificate in \S+ was thrown away: "
                      r"operator ann was revoked at .*psctl token create --role=operator")
     again = self.operate("identities", home="desk", join=self.new_token("--role=operator"))
     self.assertEqual(again.returncode, 0, again.stderr)

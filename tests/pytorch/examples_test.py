@@ -227,7 +227,7 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
     log = self.run_example("gpt2.py", self.text(), "--out=" + self.path("out"), "--lora",
                            mode="sync", rounds=40, learning_rate=0.1)
     # Two layers of 4 x (64 + 192).
-    self.assertIn("2048 parameters travel", log)
+    self.assertIn("2048 parameters are sent", log)
     self.assertIn("adapter_model.safetensors", os.listdir(self.path("out")))
     self.assert_learned(share=0.97)
 

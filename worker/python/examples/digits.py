@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A multilayer perceptron on 8x8 digits, with PyTorch, as one worker of
+"""Trains a multilayer perceptron on 8x8 digits with PyTorch, as one worker of a job.
+
+Start the server, and then any number of workers:
 
     ps_server --model=client --optimizer=adamw --beta1=0.9 --beta2=0.999 --learning_rate=1e-2 --batch_size=32 --rounds=300
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A convolutional network with BatchNorm on the digits of digits.py; processes of a DataLoader read
-ahead what will be granted, and a step is made of several batches. As one worker of
+"""Trains a convolutional network with BatchNorm on the digits of digits.py, as one worker of a job.
+
+Processes of a DataLoader read samples before they are granted, and a step has several batches. Start
+the server, and then any number of workers:
 
     ps_server --model=client --rounds=300
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The digits of digits.py in Lightning's Trainer, as one worker of
+"""Trains on the digits of digits.py with Lightning's Trainer, as one worker of a job.
+
+Start the server, and then any number of workers:
 
     ps_server --model=client --rounds=300 --batch_size=32
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A multilayer perceptron on the digits of digits.py, cut over the cards (or processes) of this
-host by FSDP2. All of them together are one worker of
+"""Trains a multilayer perceptron on the digits of digits.py with FSDP2, as one worker of a job.
+
+FSDP2 divides the model among the cards (or processes) of this host, which are one worker together.
+Start the server, and then any number of workers:
 
     ps_server --model=client --rounds=300
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face's GPT-2 on the bytes of a text, as one worker of
+"""Trains Hugging Face's GPT-2 on the bytes of a text, as one worker of a job.
+
+Start the server, and then any number of workers:
 
     ps_server --model=client --mode=local_sgd --local_steps=20 --rounds=50
 
     python3 gpt2.py --data=FILE --out=FOLDER [--address=HOST:PORT] [--name=NAME] [--lora]
 
-The head is tied to the embedding and travels once. With --lora only the adapters of peft are
-trained, and travel. FOLDER is for from_pretrained().
+The head is tied to the embedding, so it is sent only once. With --lora, only the adapters of peft
+are trained and sent. from_pretrained() reads FOLDER.
 """
 import argparse
 
@@ -54,7 +56,7 @@ def main():
         import peft
         model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["c_attn"]))
     trained = [weights for weights in model.parameters() if weights.requires_grad]
-    print(f"{sum(weights.numel() for weights in trained)} parameters travel")
+    print(f"{sum(weights.numel() for weights in trained)} parameters are sent")
     optimizer = torch.optim.AdamW(trained, lr=1e-3)
 
     with lodestar.join(options.address, name=options.name) as ps:

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The model of gpt2.py in Hugging Face's Trainer, as one worker of
+"""Trains the model of gpt2.py with Hugging Face's Trainer, as one worker of a job.
+
+Start the server, and then any number of workers:
 
     ps_server --model=client --mode=local_sgd --local_steps=20 --rounds=50
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A pytree of JAX as one worker, with the flat vectors of lodestar.Worker:
+"""Trains a pytree of JAX as one worker of a job, with the flat vectors of lodestar.Worker.
+
+Start the server, and then any number of workers:
 
     ps_server --model=client --optimizer=momentum --learning_rate=0.1 --batch_size=16 --rounds=200
 

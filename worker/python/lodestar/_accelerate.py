@@ -20,9 +20,9 @@ def inner_optimizer(optimizer: Any) -> Any:
         return optimizer
     if getattr(optimizer, "scaler", None) is not None:
         raise LodestarError("FAILED_PRECONDITION",
-                            "the Accelerator has mixed_precision=\"fp16\", whose GradScaler holds the "
-                            "step of the optimizer. Call attach() before accelerator.prepare(), or "
-                            "use \"bf16\"")
+                            "the Accelerator has mixed_precision=\"fp16\", and its GradScaler still "
+                            "calls the step() that the optimizer had before attach(). Call attach() "
+                            "before accelerator.prepare(), or use \"bf16\"")
     return optimizer.optimizer
 
 

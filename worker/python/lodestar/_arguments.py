@@ -43,8 +43,8 @@ def number(name: str, value: Any) -> float:
         return float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError):
         raise LodestarError("INVALID_ARGUMENT",
-                            f"{name} is {described(value)}, but must be a number, or a tensor of "
-                            "one, such as loss.mean()") from None
+                            f"{name} is {described(value)}, but must be a number, or a tensor with "
+                            "one element, such as loss.mean()") from None
 
 
 def check_function(name: str, value: Any) -> None:
@@ -69,7 +69,8 @@ def check_data(data: Any) -> None:
             "data set with len() and data[0], a DataLoader, or an iterable of batches")
     if is_map_style(data) and len(data) == 0:
         raise LodestarError("INVALID_ARGUMENT",
-                            f"the data is {described(data)} without samples; give at least one")
+                            f"the data is {described(data)} without samples; give data with at least "
+                            "one sample")
 
 
 def check_heldout(heldout: Any, evaluate: Any) -> None:

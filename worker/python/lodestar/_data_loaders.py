@@ -96,8 +96,8 @@ def _not_granted(what: str, method: str, over: str = "") -> LodestarError:
         "INVALID_ARGUMENT",
         f"{method}() cannot use {what}: the servers grant each sample once per pass, shuffled or "
         f"in order, so that no two workers train on the same sample. Make the DataLoader {over}with "
-        "batch_size= and shuffle=. If the samples are only this worker's, or it must choose "
-        f"them itself, call {method}(..., is_own=True)")
+        "batch_size= and shuffle=. If only this worker has these samples, or the "
+        f"program must choose the samples itself, call {method}(..., is_own=True)")
 
 
 class GrantedLoader:

@@ -218,7 +218,7 @@ class ServerSteps(_GradientSteps):
                 raise self._lost(f"{tensor.name} was taken out of the optimizer after attach()")
             for key, value in given.items():
                 if value != tensor.settings[key]:
-                    hint = " (OneCycleLR and CyclicLR do that without cycle_momentum=False)"
+                    hint = " (OneCycleLR and CyclicLR need cycle_momentum=False)"
                     raise self._lost(
                         f"{key} of {tensor.name} was changed after attach(), from "
                         f"{tensor.settings[key]} to {value}"
@@ -379,7 +379,7 @@ class ReducedSteps(_GradientSteps):
             "FAILED_PRECONDITION",
             f"this program's weights have had {self._version} updates, but the servers have "
             f"{seen}. With ps_server --optimizer=reduce, the gradients in between cannot be "
-            "fetched again. Start again from weights that all workers load")
+            "fetched again. Start the job again, and let all workers load the same weights")
 
     def on_gradient(self, tensor: TrainedTensor) -> None:
         if self._has_mean is not None:
@@ -461,10 +461,10 @@ class ReducedSteps(_GradientSteps):
         if self._has_followed and self._changes_mean:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "this program has left a step out (skip_step()), which the other workers have made. "
-                "It was made here without what the program does between backward() and "
-                "optimizer.step(), such as clipping, so the weights would differ. Clip by ps_server "
-                "--clip_norm, or leave no step out")
+                "this program left a step out with skip_step(), but the other workers made it. So "
+                "the session made it here, too, but without what the program does between "
+                "backward() and optimizer.step(), such as clipping. The weights would then differ. "
+                "Clip with ps_server --clip_norm, or leave no step out")
 
     def _is_answered(self) -> bool:
         """Returns whether the vector of weights has the mean gradient of the step that was handed
@@ -554,9 +554,9 @@ class HookedSteps(ReducedSteps):
             await_answer()
             if not self._is_answered():
                 raise LodestarError(
-                    "ABORTED", "the gradients of this step were lost with a connection, and "
-                               "DistributedDataParallel cannot repeat the step. Start again from "
-                               "weights that all workers load")
+                    "ABORTED", "a connection broke, and the gradients of this step were lost with "
+                               "it. DistributedDataParallel cannot repeat the step. Start the job "
+                               "again, and let all workers load the same weights")
             self._answer()
         return due
 
@@ -641,8 +641,8 @@ class _GradientSender:
             raise LodestarError(
                 "FAILED_PRECONDITION",
                 f"the learning rate was set to {max(rates.values()):g} after gradients may have been "
-                f"sent with {max(self._told_rates.values()):g}: set it before backward, or "
-                "attach(..., overlap=False)")
+                f"sent with {max(self._told_rates.values()):g}. Set it before backward(), or "
+                "use attach(..., overlap=False)")
         self._told_rates = rates
         for block, rate in rates.items():
             self._worker.set_learning_rate(rate, block)

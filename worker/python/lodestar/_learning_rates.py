@@ -144,8 +144,8 @@ class LearningRates:
                 raise LodestarError(
                     "FAILED_PRECONDITION",
                     f"{tensor.name} has the learning rate {rate:g}, but {name}, which is sent with "
-                    f"{tensor.name}, has {of_blocks[tensor.block]:g}. Let the groups of parameters "
-                    "begin with different rates in all programs, or start ps_server with "
+                    f"{tensor.name}, has {of_blocks[tensor.block]:g}. Give the parameter groups "
+                    "different rates from the start in all programs, or start ps_server with "
                     "--mode=local_sgd or --optimizer=reduce, which keep the program's optimizer")
         return of_blocks
 

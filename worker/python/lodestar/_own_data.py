@@ -75,12 +75,12 @@ class OwnData:
             return
         if num_done > 0 or (self._name is None and step.round > 0):
             before = (f"this worker has trained on {num_done} batches before" if num_done > 0 else
-                      f"it is in round {step.round}, and without a name nothing is known of earlier "
-                      "processes of this worker")
+                      f"the job is in round {step.round}, and this worker has no name by which the "
+                      "servers could find its earlier batches")
             warnings.warn(
                 f"the data of this program begin again at the first sample, but the job goes on: "
-                f"{before}. With join(name=), skip ps.batches_done batches; or use a loader with "
-                "state_dict() and join(name=, state_dir=)")
+                f"{before}. Call join(name=), and skip the first ps.batches_done batches. Or use a "
+                "loader with state_dict(), and call join(name=, state_dir=)")
 
     def begin_uneven_step(self) -> None:
         """Warns once if the program counts batches, which the servers count by steps."""

@@ -89,8 +89,8 @@ class StepWeights:
             self._warn_once(
                 "uneven", f"samples of a batch have different numbers of targets that are not "
                           f"{_IGNORED}, but the mean over the workers counts samples. Call "
-                          "log(loss, weight=number of targets) before backward(), so that it "
-                          "counts targets")
+                          "log(loss, weight=number of targets) before backward(), so that "
+                          "the mean counts targets")
 
     def _counts_samples(self) -> bool:
         """Returns whether the contributions of several workers are weighed by their samples."""

@@ -228,8 +228,8 @@ class TrainedTensors:
         double = next((tensor.name for tensor in self.trained
                        if tensor.parameter.dtype == torch.float64), None)
         if double is not None:
-            warnings.warn(f"parameters are float64, such as {double}: weights and gradients travel "
-                          "as float32. Call model.float() if float32 is enough here, too")
+            warnings.warn(f"some parameters are float64, such as {double}, but weights and gradients "
+                          "are sent as float32. If float32 is enough, call model.float()")
 
     def _warn_of_others(self, optimized: Iterable[int]) -> None:
         """Warns of parameters that another optimizer may train: no other worker hears of them."""

@@ -51,8 +51,8 @@ class TrainerBatches:
         if self._num_left == 0:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "the Trainer takes more batches for a step than its number of accumulated batches "
-                "said when training began. Leave that number as it is, or use "
+                "the Trainer takes more batches for a step than when training began. Do not change "
+                "its number of accumulated batches during training, or use "
                 "Callback(..., is_own=True)")
         self._num_left -= 1
         return self._source.take()

@@ -846,8 +846,8 @@ class Session:
                     raise LodestarError(
                         "FAILED_PRECONDITION",
                         "a step was left out, but with several optimizers and --optimizer=reduce "
-                        "it is not known which of them other workers have stepped. Start ps_server "
-                        "with --mode=local_sgd")
+                        "this session cannot know which optimizers the other workers have stepped. "
+                        "Start ps_server with --mode=local_sgd")
                 # Others may have made it.
                 self._await_answer()
                 self._exchange.finish_skipped(self._make_inner_step)

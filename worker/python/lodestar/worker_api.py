@@ -110,8 +110,8 @@ def _bytes(subject: str, value: object) -> bytes:
     except UnicodeEncodeError:
         pass
     raise LodestarError("INVALID_ARGUMENT",
-                        f"{subject} is {text!r}, which has a character that no text has; give "
-                        "other text")
+                        f"{subject} is {text!r}, which has a NUL character or is not valid Unicode; "
+                        "give other text")
 
 
 def _step_of(step: _library.Step, epoch: Optional[int] = None) -> Step:
