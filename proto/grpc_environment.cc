@@ -26,8 +26,8 @@ absl::Status CheckPollStrategy(absl::string_view value) {
   if (first != names.end() && *first != "none") return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "GRPC_POLL_STRATEGY=", value,
-      ": gRPC cannot wait for connections in that way, and knows epoll1, poll and all; unset the "
-      "variable, or set it to one of them"));
+      ": gRPC cannot wait for connections with this strategy; unset the variable, or set it to "
+      "epoll1, poll or all"));
 }
 
 absl::Status CheckCipherSuites(const std::string& value) {

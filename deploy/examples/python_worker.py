@@ -78,8 +78,8 @@ class Clouds(Task):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--coordinator", default="127.0.0.1:50051", help="HOST:PORT of shard 0")
-    parser.add_argument("--name", default="python", help="unique within the job")
+    parser.add_argument("--coordinator", default="127.0.0.1:50051", help="HOST:PORT of the server of shard 0")
+    parser.add_argument("--name", default="python", help="name of this worker, unique within the job")
     parser.add_argument("--credentials",
                         help="folder with the key and the certificates that `gpu_worker --join "
                              "--name=NAME` has got for this name. Without this flag, the "

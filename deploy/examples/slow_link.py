@@ -43,7 +43,7 @@ class Direction:
 
 async def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabits", type=float, required=True, help="per second")
+    parser.add_argument("--megabits", type=float, required=True, help="rate in Mbit/s in each direction")
     parser.add_argument("--port_file", required=True)
     parser.add_argument("--to_port_file", required=True)
     options = parser.parse_args()

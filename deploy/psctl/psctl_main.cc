@@ -111,7 +111,7 @@ ABSL_FLAG(std::string, name, "",
 ABSL_FLAG(std::string, address, "",
           "HOST:PORT[,HOST:PORT...] at which other machines reach the coordinator. Empty means "
           "the address that the coordinator gives. With launch --hosts, give only the HOST of this "
-          "machine, without a port; there empty means the host name of this machine.");
+          "machine, without a port. Empty then means the host name of this machine.");
 ABSL_FLAG(int, servers, 1, "Number of servers: 1 to 64 with launch, 1 to 256 with plan.");
 ABSL_FLAG(int, workers, 2, "Number of workers: 1 to 64 with launch, 1 to 4096 with plan.");
 ABSL_FLAG(int, threads, 1,
