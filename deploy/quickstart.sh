@@ -8,10 +8,10 @@
 #
 #   --data=PATH   text to learn: a file or a folder tree (default: the manual of Perl's modules, 3 MB of English that
 #                 this machine has)
-#   --mode=MODE   how strictly workers keep in step with each other (default: sync)
+#   --mode=MODE   how workers exchange their updates (default: sync); see docs/explanation/modes.md
 #   --rounds=N    number of rounds (default: as many as take about 2 minutes on 2 cores)
-#   --out=DIR     folder for logs, checkpoints, model and loss curve; must be new or empty (default: a new folder here,
-#                 lodestar-quickstart, or lodestar-quickstart-2 and so on)
+#   --out=DIR     folder for logs, checkpoints, model and loss curve; must be new or empty (default: a new folder in the
+#                 current one, lodestar-quickstart, or lodestar-quickstart-2 and so on)
 #   --keep        leave the server running for psctl until Ctrl-C
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=local_cluster.sh

@@ -199,7 +199,7 @@ class SchedulesTest(replay.ReplayTestCase):
     self.replay_gradients([run], "mlp", "momentum", set_rates=replayed(WARM_UP))
 
   def test_rate_that_is_set_after_backward_is_refused_or_honoured(self):
-    self.assertIn("set it before backward",
+    self.assertIn("Set it before backward",
                   self.refusal(WARM_UP, named={"sets_late": True}, **{**SYNC, **OPEN}))
     runs = self.run_scheduled(WARM_UP, "momentum", {"sets_late": True, "overlap": False}, **SYNC)
     self.assertEqual([rate for _, rate in runs[0]["rates"]],
