@@ -12,7 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LIBRARY = os.path.abspath(sys.argv.pop(4))
 PACKAGE = os.path.join(ROOT, "worker", "python")
 EXAMPLES = os.path.join(PACKAGE, "examples")
-TUTORIAL = os.path.join(ROOT, "docs", "tutorials", "pytorch_two_machines.md")
+TUTORIALS = os.path.join(ROOT, "docs", "tutorials")
 HOWTO = os.path.join(ROOT, "docs", "howto")
 sys.path[:0] = [os.path.join(ROOT, "tests", "process")]
 
@@ -130,33 +130,59 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
     write_words(self.path("corpus.txt"))
     return "--data=" + self.path("corpus.txt")
 
-  def test_the_program_of_the_tutorial(self):
-    with open(TUTORIAL, encoding="utf-8") as page:
-      block = re.search(r"^```python file train.py\n(.*?)^```$", page.read(), re.DOTALL | re.MULTILINE)
-    self.write("train.py", block.group(1))
-    server = self.start_server(model="client", eval_samples=0, batch_size=None, min_workers=2, rounds=200)
-    environment = {**ENVIRONMENT, "LODESTAR": f"127.0.0.1:{self.port}"}
-    programs = [self.start([sys.executable, self.path("train.py")], f"program_{i}", env=environment, cwd=self.folder)
-                for i in range(2)]
-    for program in programs:
-      self.assert_ends(program)
+  def run_two(self, file, launcher=(), environment=None, **flags):
+    """Two workers run the program `file`, each in a folder of its own."""
+    server = self.start_server(**{"model": "client", "eval_samples": 0, "batch_size": None, "min_workers": 2, **flags})
+    programs = []
+    for name in "ab":
+      os.makedirs(self.path(name), exist_ok=True)
+      programs.append(self.start([sys.executable, *launcher, self.path(file)], name + ".run", cwd=self.path(name),
+                                 env={**ENVIRONMENT, "LODESTAR": f"127.0.0.1:{self.port}", **(environment or {})}))
+    self.assert_all_end(*programs, server)
+    return programs
+
+  def run_tutorial(self, page, file, environment=None, **flags):
+    """Two workers run the program that a tutorial writes to `file`."""
+    with open(os.path.join(TUTORIALS, page), encoding="utf-8") as text:
+      (block,) = re.findall(rf"^```python file {file}\n(.*?)^```$", text.read(), re.DOTALL | re.MULTILINE)
+    self.write(file, block)
+    return self.run_two(file, environment=environment, **flags)
+
+  def test_the_program_of_the_first_tutorial(self):
+    for program in self.run_tutorial("pytorch_two_machines.md", "train.py", rounds=200):
       right = re.search(r"([\d.]+)% of the points are classified right", program.log())
       self.assertGreater(float(right.group(1)), 95, program.log())
-    self.assert_ends(server)
+
+  def test_the_program_of_the_tutorial_about_lora(self):
+    import peft
+    import tokenizers
+    import transformers
+    characters = {letter: i for i, letter in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=characters, merges=[]))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(self.path("base"))
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=256, n_positions=128, n_embd=32, n_layer=1, n_head=2, bos_token_id=0,
+        eos_token_id=0)).save_pretrained(self.path("base"))
+    for name in "ab":
+      os.mkdir(self.path(name))
+      write_words(self.path(name, "text.txt"))
+    self.run_tutorial("lora_slow_link.md", "finetune.py", {"BASE": self.path("base")}, mode="local_sgd",
+                      local_steps=4, rounds=5, push_encoding="int8")
+    adapters = [peft.PeftModel.from_pretrained(
+        transformers.AutoModelForCausalLM.from_pretrained(self.path("base")), self.path(name, "adapter"))
+                for name in "ab"]
+    weights = [{key: value for key, value in adapter.named_parameters() if "lora_B" in key} for adapter in adapters]
+    for key, value in weights[0].items():
+      self.assertTrue(value.any())
+      self.assertTrue(value.equal(weights[1][key]))
 
   def run_page(self, page, launcher=(), **flags):
     """Two workers run the block of a page."""
     with open(os.path.join(HOWTO, page), encoding="utf-8") as file:
       (block,) = re.findall(r"^```python runnable\n(.*?)^```$", file.read(), re.DOTALL | re.MULTILINE)
     self.write("train.py", NAMES_OF_THE_READER + NAMES_OF_PAGES.get(page, "") + block)
-    server = self.start_server(**{"model": "client", "mode": "sync", "eval_samples": 0, "batch_size": None,
-                                  "min_workers": 2, "rounds": 20, **flags})
-    programs = []
-    for name in "ab":
-      os.mkdir(self.path(name))
-      programs.append(self.start([sys.executable, *launcher, self.path("train.py")], name + ".run", cwd=self.path(name),
-                                 env={**ENVIRONMENT, "LODESTAR": f"127.0.0.1:{self.port}"}))
-    self.assert_all_end(*programs, server)
+    self.run_two("train.py", launcher, **{"mode": "sync", "rounds": 20, **flags})
 
   def test_the_loop_of_its_page(self):
     self.run_page("pytorch_loop.md")
