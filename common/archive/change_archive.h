@@ -263,7 +263,7 @@ class ChangeReader {
       RETURN_IF_ERROR(values_.Read(entry[0], key));
       const auto known = values.find(key);
       if (known == values.end())
-        return NotA("valid: it changes an entry that the record does not have");
+        return NotA("valid: it changes an entry that this field does not have");
       RETURN_IF_ERROR(Apply(entry[1], known->second));
     }
     return absl::OkStatus();
@@ -292,7 +292,7 @@ class ChangeReader {
     RETURN_IF_ERROR(ReadPart(change, kEnd, end));
     RETURN_IF_ERROR(ReadPart(change, kNew, added));
     if (from > values.size() || keep > values.size() - from || end > values.size() - from - keep) {
-      return NotA("valid: it keeps more entries of a list than the list has");
+      return NotA("valid: it keeps entries that this list does not have");
     }
     std::vector<Value> result;
     const auto move = [&result](auto first, auto last) {

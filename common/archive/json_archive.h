@@ -437,7 +437,7 @@ class JsonReader {
   template <typename... Values>
   absl::Status Read(const Json& json, std::tuple<Values...>& values) const {
     if (!json.is_array() || json.size() != sizeof...(Values)) {
-      return NotA(absl::StrCat("a list of ", sizeof...(Values)));
+      return NotA(absl::StrCat("a list of ", sizeof...(Values), " values"));
     }
     absl::Status status;
     size_t next = 0;
@@ -491,7 +491,7 @@ Json RecordToJsonAs(const Record& record) {
 template <typename Record>
 absl::Status ReadRecord(const Json& json, Record&& record) {
   const absl::Status status = JsonReader(json).Read(json, record);
-  return absl::StartsWith(status.message(), " ") ? InField("the record", status) : status;
+  return absl::StartsWith(status.message(), " ") ? InField("the JSON text", status) : status;
 }
 
 }  // namespace lodestar::archive

@@ -221,7 +221,7 @@ TEST(JsonArchiveTest, NamesTheFieldThatCannotBeRead) {
   json.erase("y");
   Point point;
   EXPECT_EQ(ReadRecord(json, point).message(), "y is not there");
-  EXPECT_EQ(ReadRecord(Json::array(), point).message(), "the record is not an object");
+  EXPECT_EQ(ReadRecord(Json::array(), point).message(), "the JSON text is not an object");
 }
 
 TEST(JsonArchiveTest, StoresFieldsInForms) {

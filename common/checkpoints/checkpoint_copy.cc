@@ -64,9 +64,9 @@ absl::Status Explain(storage::FileSystem& file_system, const std::string& source
   if (!absl::IsDataLoss(status)) return status;
   RETURN_IF_ERROR(VerifyCheckpoint(file_system, source).status());
   return absl::UnavailableError(
-      absl::StrCat(status.message(), ": ", source,
-                   " was replaced while it was copied, or the disk of the copy returns other bytes "
-                   "than were written; copy it again, or use another disk"));
+      absl::StrCat(status.message(), ". Either checkpoint ", source,
+                   " was replaced while it was copied, or the disk of the copy changes what is "
+                   "written to it. Copy the checkpoint again, or use another disk"));
 }
 
 // Returns true if the checkpoint at `path` is the one that `manifest` describes.
@@ -90,9 +90,9 @@ absl::Status CheckIsElsewhere(storage::FileSystem& file_system, const std::strin
   for (; folder.has_relative_path(); folder = folder.parent_path()) {
     if (!file_system.AreSame(folder.string(), own)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(root, " is or lies in ", own,
-                     ", the folder of the run's own checkpoints; give a folder outside of it, best "
-                     "on another disk"));
+        absl::StrCat("cannot copy checkpoints to ", root, ", because ", own,
+                     " is the folder of the run's own checkpoints; give a folder outside of that "
+                     "folder, best on another disk"));
   }
   return absl::OkStatus();
 }

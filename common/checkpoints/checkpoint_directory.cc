@@ -171,8 +171,8 @@ absl::Status CheckIsOutsideCheckpoints(storage::FileSystem& file_system,
   return absl::InvalidArgumentError(absl::StrCat(
       *checkpoint == RealPath(folder) ? "it is a checkpoint"
                                       : absl::StrCat("it lies in checkpoint ", *checkpoint),
-      ", which is removed with all its files once newer checkpoints are there. To continue that "
-      "run, give ",
+      ". The server removes a checkpoint with all its files when newer checkpoints exist. To "
+      "continue that run, give the folder ",
       DirectoryOf(*checkpoint), ". To start a new run from its weights, give another folder and ",
       "--init_from=", *checkpoint));
 }

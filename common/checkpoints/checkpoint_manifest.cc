@@ -37,7 +37,7 @@ struct FileNameForm {
   static std::string Store(const std::string& name) { return name; }
   static absl::Status Load(const std::string& text, std::string& name) {
     if (text.empty() || text[0] == '.' || text.find('/') != std::string::npos) {
-      return archive::NotA("the name of a file of the checkpoint");
+      return archive::NotA("a file name: it must not be empty, begin with '.' or contain '/'");
     }
     name = text;
     return absl::OkStatus();
@@ -210,11 +210,10 @@ absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
   for (const auto& [bucket_begin, bucket_end, version, table] : stored.buckets) {
     if (bucket_begin != end || bucket_end <= bucket_begin || version < Version(0) ||
         table >= stored.counted_tables.size()) {
-      return archive::NotA(
-          absl::StrCat("valid: bucket [", bucket_begin, ",", bucket_end, ",", version.value(), ",",
-                       table, "] must begin at element ", end,
-                       ", end after it, have version 0 or more, and name a table below ",
-                       stored.counted_tables.size()));
+      return archive::NotA(absl::StrCat(
+          "valid: a bucket is [begin ", bucket_begin, ", end ", bucket_end, ", version ",
+          version.value(), ", table ", table, "], but begin must be ", end,
+          ", end above begin, version at least 0, and table below ", stored.counted_tables.size()));
     }
     BucketManifest bucket = {
         .range = {bucket_begin, bucket_end}, .version = version, .counted = {}};
@@ -225,15 +224,14 @@ absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
     end = bucket_end;
   }
   if (end != shard.range.end || end == shard.range.begin) {
-    return archive::NotA(absl::StrCat("covered by its buckets: they end at element ", end,
-                                      ", but shard ", shard.shard, " ends at element ",
-                                      shard.range.end));
+    return archive::NotA(absl::StrCat("complete: its buckets end at element ", end, ", but shard ",
+                                      shard.shard, " ends at element ", shard.range.end));
   }
   for (const size_t num_rows : {stored.norms.size(), stored.delayed_steps.size()}) {
     if (num_rows == 0 || num_rows == shard.buckets.size()) continue;
     return archive::NotA(absl::StrCat("valid: norms or delayed_steps have rows for ", num_rows,
-                                      " buckets, and the shard's number of buckets is ",
-                                      shard.buckets.size()));
+                                      " buckets, but the shard has ", shard.buckets.size(),
+                                      " buckets"));
   }
   for (size_t i = 0; i < stored.norms.size(); ++i) {
     NormRow& norm = shard.buckets[i].usual_norm;
@@ -247,15 +245,15 @@ absl::Status CheckCover(const Manifest& manifest) {
   for (size_t i = 0; i < manifest.shards.size(); ++i) {
     const ShardManifest& shard = manifest.shards[i];
     if (shard.shard != static_cast<int>(i) || shard.range.begin != end) {
-      return absl::InvalidArgumentError(absl::StrCat("shard ", shard.shard, " begins at ",
-                                                     shard.range.begin, "; expected is shard ", i,
-                                                     ", beginning at ", end));
+      return absl::InvalidArgumentError(
+          absl::StrCat("shard ", shard.shard, " begins at element ", shard.range.begin,
+                       ", but the next shard must be shard ", i, " and begin at element ", end));
     }
     end = shard.range.end;
   }
   if (end == manifest.layout.num_elements()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the shards end at element ", end,
-                                                 ", and the layout ends at ",
+                                                 ", but the layout ends at element ",
                                                  manifest.layout.num_elements()));
 }
 
@@ -290,9 +288,10 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   ASSIGN_OR_RETURN(const std::string format, GetString(json, "format"));
   ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
   if (format != kFormatName || version < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("format \"", PeerText(format), "\" version ",
-                                                   version, "; this program reads \"", kFormatName,
-                                                   "\" version ", kCheckpointFormatVersion));
+    return absl::InvalidArgumentError(absl::StrCat("its format is \"", PeerText(format),
+                                                   "\", version ", version,
+                                                   ", but this program reads only \"", kFormatName,
+                                                   "\", versions 1 to ", kCheckpointFormatVersion));
   }
   ASSIGN_OR_RETURN(const std::string checksum, GetString(json, kChecksumKey));
   uint32_t expected = 0;
@@ -300,23 +299,24 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   json.erase(kChecksumKey);
   const std::string rest = FormatJson(json);
   if (const uint32_t actual = crc32c::Crc32c(rest.data(), rest.size()); actual != expected) {
-    return absl::InvalidArgumentError(absl::StrCat("its checksum is ", ChecksumText(actual),
-                                                   ", but the file says ", ChecksumText(expected),
-                                                   ": the file is damaged"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checksum of its content is ", ChecksumText(actual),
+                     ", but the file states ", ChecksumText(expected), ": the file is damaged"));
   }
   // Every version has the checksum, so the checksum is checked before the version. Otherwise a
   // damaged number would look like a later version.
   if (version > kCheckpointFormatVersion) {
-    return absl::UnimplementedError(absl::StrCat(
-        "a later release has written it: format version ", version, ", and this release reads ",
-        kCheckpointFormatVersion,
-        ". Start that release, or move this checkpoint away to continue from an older one"));
+    return absl::UnimplementedError(
+        absl::StrCat("a later release wrote this checkpoint: it has format version ", version,
+                     ", but this release reads versions up to ", kCheckpointFormatVersion,
+                     ". Use the later release. Or move this checkpoint away, to continue from an "
+                     "older checkpoint"));
   }
   Manifest manifest;
   RETURN_IF_ERROR(archive::ReadRecord(json, archive::As<InManifest>(manifest)));
   if (!manifest.settings.is_object() || !manifest.coordinator.is_object()) {
     return absl::InvalidArgumentError(
-        "one of its fields settings and coordinator is not a JSON object");
+        "its field settings or its field coordinator is not a JSON object");
   }
   RETURN_IF_ERROR(CheckCover(manifest));
   return manifest;

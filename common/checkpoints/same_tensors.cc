@@ -35,12 +35,12 @@ absl::Status CheckSameTensors(const params::Layout& job, const std::string& ours
           absl::StrCat(theirs, " has ", Describe(tensor), ", which ", ours, " does not have"));
     }
     if (wanted->shape != tensor.shape || wanted->averaged != tensor.averaged) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(theirs, " has ", Describe(tensor), ", ", ours, " has ", Describe(*wanted)));
+      return absl::FailedPreconditionError(absl::StrCat(theirs, " has ", Describe(tensor), ", but ",
+                                                        ours, " has ", Describe(*wanted)));
     }
     if (!found.insert(wanted).second) {
       return absl::FailedPreconditionError(
-          absl::StrCat(theirs, " has ", Describe(tensor), " under two names"));
+          absl::StrCat(theirs, " has two tensors that are both ", Describe(*wanted), " of ", ours));
     }
   }
   for (const params::TensorSpec& tensor : job.tensors()) {

@@ -57,14 +57,16 @@ TEST(SameTensorsTest, TheFirstDifferenceIsNamed) {
                        HasSubstr("this program has tensor 'c' [1], which the job does not have")));
   EXPECT_THAT(Check({Tensor("b", {5}), Tensor("a", {3, 2})}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("tensor 'a' [3,2], the job has tensor 'a' [2,3]")));
+                       HasSubstr("tensor 'a' [3,2], but the job has tensor 'a' [2,3]")));
   params::TensorSpec averaged = Tensor("b", {5}, 1);
   averaged.averaged = true;
-  EXPECT_THAT(Check({Tensor("a", {2, 3}), averaged}),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("this program has tensor 'b' [5], averaged, the job has tensor")));
+  EXPECT_THAT(
+      Check({Tensor("a", {2, 3}), averaged}),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("this program has tensor 'b' [5], averaged, but the job has tensor")));
   EXPECT_THAT(Check({Tensor("b", {5}), Tensor("a", {2, 3}), Tensor("transformer.b", {5})}),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("under two names")));
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("two tensors that are both tensor 'b' [5] of the job")));
 }
 
 TEST(SameTensorsTest, WhatDecaysOnOneSideOnlyIsTold) {

@@ -164,7 +164,7 @@ absl::Status TrainedWeights::OpenFile(storage::FileSystem& file_system, const st
     if (!is_new) {
       return absl::InvalidArgumentError(absl::StrCat(path, " has tensor ", PeerText(tensor.name),
                                                      ", which another file of ", path_,
-                                                     " has as well; remove one of the two"));
+                                                     " has as well; remove one of the two files"));
     }
     added->second.dtype = tensor.dtype;
     added->second.shape = tensor.shape;

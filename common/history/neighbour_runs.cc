@@ -85,9 +85,9 @@ class Search {
     ASSIGN_OR_RETURN(const std::vector<std::string> names,
                      NamesIn(folder, path, NeighbourRuns::kMaxEntries, &is_cut));
     if (is_cut) {
-      notes.push_back(absl::StrCat(PeerText(path, PATH_MAX), " has more than ",
+      notes.push_back(absl::StrCat("folder ", PeerText(path, PATH_MAX), " has more than ",
                                    NeighbourRuns::kMaxEntries,
-                                   " entries; the other entries were not read"));
+                                   " entries; only so many were searched for runs"));
     }
     for (const std::string& name : names) {
       FileDescriptor run(
@@ -165,7 +165,7 @@ class HistoryFile {
     if (!S_ISREG(facts.st_mode)) return file.NotRegular();
     if (facts.st_size > NeighbourRuns::kMaxFileBytes) {
       return absl::FailedPreconditionError(absl::StrCat(file.path_, " has ", facts.st_size,
-                                                        " bytes, but a history has at most ",
+                                                        " bytes, but a run history has at most ",
                                                         NeighbourRuns::kMaxFileBytes));
     }
     return file;
@@ -282,7 +282,7 @@ absl::StatusOr<RunHistory> NeighbourRuns::Read(const std::string& name) const {
   if (run == search.runs.end()) {
     return absl::NotFoundError(absl::StrCat("there is no run '", PeerText(name, kMaxNameBytes),
                                             "' to compare with in ", PeerText(around, PATH_MAX),
-                                            "; /api/runs lists those that are there"));
+                                            "; /api/runs lists the runs in that folder"));
   }
   ASSIGN_OR_RETURN(RunHistory history, ReadWholeHistory(*run));
   ThinCurves(kMaxPoints, history);

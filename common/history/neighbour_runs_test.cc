@@ -151,7 +151,7 @@ TEST_F(NeighbourRunsTest, SaysWhyAFileIsNoHistory) {
   EXPECT_THAT(runs_.Read("bad"), StatusIs(absl::StatusCode::kDataLoss));
 
   ASSERT_EQ(truncate(FileOf("bad").c_str(), NeighbourRuns::kMaxFileBytes + 1), 0);
-  EXPECT_THAT(WhyUnreadable(), HasSubstr("16777217 bytes, but a history has at most 16777216"));
+  EXPECT_THAT(WhyUnreadable(), HasSubstr("16777217 bytes, but a run history has at most 16777216"));
 
   std::filesystem::remove(FileOf("bad"));
   ASSERT_EQ(mkfifo(FileOf("bad").c_str(), 0600), 0);

@@ -186,11 +186,12 @@ class OneRequest : private httplib::Server {
     }
     if (request.method == "POST") {
       if (const std::string page = ForeignPage(request); !page.empty()) {
-        config_.on_foreign_order(shown_.address,
-                                 absl::StrCat("an order from a page of another site (", page, ")"));
+        config_.on_foreign_order(
+            shown_.address,
+            absl::StrCat("an order from a page of another web server (", page, ")"));
         Write({.status = 403,
                .body = absl::StrCat(
-                   "this order came from a page of another site (", page,
+                   "this order came from a page of another web server (", page,
                    ") and is refused; open this server's own page and give the order there",
                    NamesHint(), "\n")},
               response);
@@ -234,8 +235,8 @@ class OneRequest : private httplib::Server {
   std::string NamesText() const {
     if (!config_.allows_addresses && config_.names.empty()) {
       return absl::StrCat(
-          "this page is only for browsers on this machine: open it as localhost; from another "
-          "machine, use ssh -L",
+          "this page is only for browsers on this machine: open it with the host name localhost; "
+          "from another machine, forward its port with ssh -L",
           config_.names_flag.empty() ? "" : "; to allow other names, give ", config_.names_flag,
           "\n");
     }
@@ -259,10 +260,11 @@ class OneRequest : private httplib::Server {
     if (page == routes.pages.end()) {
       std::vector<std::string> paths;
       for (const auto& [path, answer] : routes.pages) paths.push_back(path);
-      return Write({.status = 404,
-                    .body = absl::StrCat("no such page; there are ", absl::StrJoin(paths, ", "),
-                                         " and ", routes.events_path, "\n")},
-                   response);
+      return Write(
+          {.status = 404,
+           .body = absl::StrCat("there is no such page; the pages are ", absl::StrJoin(paths, ", "),
+                                " and ", routes.events_path, "\n")},
+          response);
     }
     Write(page->second(QueryOf(request)), response);
   }
@@ -297,7 +299,7 @@ class OneRequest : private httplib::Server {
     const HttpRoutes& routes = config_.routes;
     const auto order = routes.orders.find(request.path);
     if (order == routes.orders.end()) {
-      return Write({.status = 404, .body = "no such order\n"}, response);
+      return Write({.status = 404, .body = "there is no such order\n"}, response);
     }
     // A browser adds its user's token or certificate also to requests of another site's page. But
     // such a page cannot send this header unless the server allows it (CORS), and this server does
@@ -316,12 +318,11 @@ class OneRequest : private httplib::Server {
     // `request.body`.
     const bool has_body = !request.body.empty() || request.is_multipart_form_data();
     if (has_body && !IsForm(request)) {
-      return Write(
-          {.status = 415,
-           .body = absl::StrCat(
-               "an order has no body, or a form as its body; leave the body out, or send it as ",
-               kFormType, "\n")},
-          response);
+      return Write({.status = 415,
+                    .body = absl::StrCat(
+                        "the body of this order is not a form; leave the body out, or send it as ",
+                        kFormType, "\n")},
+                   response);
     }
     Write(order->second(QueryOf(request), caller_.text), response);
   }

@@ -84,7 +84,7 @@ TEST_F(HttpResponderTest, AnswersByPathWithTheQuery) {
                     HasSubstr("Connection: close\r\n")));
   const std::string missing = Answer("GET /other");
   EXPECT_EQ(StatusOf(missing), 404);
-  EXPECT_THAT(missing, HasSubstr("there are /echo, /healthz and /events"));
+  EXPECT_THAT(missing, HasSubstr("the pages are /echo, /healthz and /events"));
 }
 
 TEST_F(HttpResponderTest, OnlyNamesOfThisMachineAreAnswered) {
@@ -221,9 +221,9 @@ TEST_F(HttpResponderTest, AnOrderComesFromNoForeignPageWhateverHeadersItHas) {
   EXPECT_EQ(num_orders_, 0);
   EXPECT_EQ(told.size(), 12);
   EXPECT_EQ(told[0],
-            "192.0.2.7: an order from a page of another site (Origin: http://evil.example)");
+            "192.0.2.7: an order from a page of another web server (Origin: http://evil.example)");
   EXPECT_THAT(Answer("POST /pause", own + "Origin: http://evil.example\r\n"),
-              HasSubstr("a page of another site (Origin: http://evil.example)"));
+              HasSubstr("a page of another web server (Origin: http://evil.example)"));
   for (const char* fields :
        {"", "Origin: http://localhost:8080\r\n", "Origin: https://LOCALHOST:8080\r\n",
         "Origin: http://localhost:8080\r\nSec-Fetch-Site: same-origin\r\n",

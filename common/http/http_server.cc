@@ -298,8 +298,7 @@ void HttpServer::OnRequestBytes(Connections::iterator connection, absl::string_v
     peer.request.append(bytes.data(), bytes.size());
     if (BeginsTls(peer.request)) {
       logging::LogWarn(
-          "--http={} serves plain text, but a client at {} speaks TLS to it; the address of the "
-          "page is {}",
+          "--http={} serves plain text, but a client at {} used TLS; open the page at {}",
           config_.address.ToString(), peer.address, url_);
       return Send(connection, kNoTlsHere, State::kWriting, now);
     }

@@ -82,7 +82,8 @@ absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, Job
     });
     if (setting == saved.end()) continue;
     if (const absl::Status set = SetFromText(field, setting->value, job); !set.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("the saved setting ", set.message()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a saved setting of the job is wrong: ", set.message()));
     }
   }
   return job;

@@ -19,15 +19,15 @@ absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::strin
 absl::Status CheckOuterOptimizer(const JobSpec& job) {
   if (IsElastic(job) && job.outer_learning_rate > 1) {
     return Refuse("outer_learning_rate", absl::StrCat(job.outer_learning_rate),
-                  "is out of range; allowed is 0 to 1. With --outer_optimizer=easgd it is the part "
-                  "of the way to the mean of the workers' weights");
+                  "is out of range; with --outer_optimizer=easgd, allowed is 0 to 1");
   }
   const bool is_delayed = job.outer_optimizer == OuterOptimizerKind::kNesterov ||
                           job.outer_optimizer == OuterOptimizerKind::kSgd;
   if (job.mode != Mode::kAsyncLocalSgd || is_delayed) return absl::OkStatus();
-  return Refuse("outer_optimizer", NameOf(job.outer_optimizer),
-                "is not for --mode=async_local_sgd, where each contribution is applied when it "
-                "arrives. Use nesterov, or sgd. With --outer_learning_rate=1, sgd is the average");
+  return Refuse(
+      "outer_optimizer", NameOf(job.outer_optimizer),
+      "is not for --mode=async_local_sgd, where each contribution is applied when it arrives. Use "
+      "nesterov or sgd. With --outer_learning_rate=1, sgd does what average does");
 }
 
 absl::Status CheckMode(const JobSpec& job) {
@@ -106,7 +106,7 @@ absl::Status CheckOverlap(const JobSpec& job) {
   if (job.overlap_rounds && job.outer_optimizer != OuterOptimizerKind::kNesterov &&
       job.outer_optimizer != OuterOptimizerKind::kSgd) {
     return refuse(absl::StrCat("needs --outer_optimizer=nesterov or sgd, not ", outer_optimizer,
-                               ". With --outer_learning_rate=1, sgd is the average"));
+                               ". With --outer_learning_rate=1, sgd does what average does"));
   }
   if (IsElastic(job) && job.overlap_steps > 0) {
     return refuse(
@@ -186,8 +186,8 @@ absl::Status CheckOuterReduction(const JobSpec& job) {
   }
   if (job.overlap_rounds) {
     return refuse(
-        "contradicts --overlap_rounds, where workers make the outer step for their own "
-        "part of the mean. Use --overlap_steps, or --outer_reduction=mean");
+        "contradicts --overlap_rounds, where each worker makes the outer step for its own changes "
+        "alone. Use --overlap_steps, or --outer_reduction=mean");
   }
   return absl::OkStatus();
 }
@@ -278,10 +278,10 @@ absl::Status CheckReduce(const JobSpec& job) {
                                "weights from then on. Leave --quorum out"));
   }
   if (job.pull_encoding == params::Encoding::kFp32) return absl::OkStatus();
-  return refuse(absl::StrCat(
-      "contradicts --pull_encoding=", params::EncodingName(job.pull_encoding),
-      ": no later round would make up for what the encoding loses. Use --pull_encoding=fp32; "
-      "--push_encoding may be any"));
+  return refuse(
+      absl::StrCat("contradicts --pull_encoding=", params::EncodingName(job.pull_encoding),
+                   ": what the encoding loses in a round would never be made up for. Use "
+                   "--pull_encoding=fp32; --push_encoding may have any value"));
 }
 
 absl::Status CheckSchedule(const JobSpec& job) {

@@ -79,7 +79,8 @@ absl::Status SetProposed(absl::string_view setting, absl::string_view value,
   if (setting == kSchedule) {
     ASSIGN_OR_RETURN(const ScheduleKind kind, ParseKind<ScheduleKind>(value));
     if (kind != ScheduleKind::kProgram) {
-      return BadValue(setting, value, "schedule that a program may propose; that is program");
+      return BadValue(setting, value,
+                      "schedule that a program may propose; allowed is only program");
     }
     proposed.has_program_rates = true;
     return absl::OkStatus();

@@ -64,8 +64,8 @@ void CallLog::Note(const CallFacts& facts, const absl::Status& status) {
         absl::StrCat(FailureText(facts, status),
                      *left_out == 0 ? ""
                                     : absl::StrCat(" (", *left_out,
-                                                   " calls that failed before are not in the log; "
-                                                   "--log_level=debug has all)")));
+                                                   " earlier failed calls are not in the log; "
+                                                   "--log_level=debug logs all of them)")));
 }
 
 void CallLog::NoteQuietly(const CallFacts& facts, const absl::Status& status) const {

@@ -70,7 +70,7 @@ TEST_F(CallLogTest, ManyFailuresFillNoDiskAndAreCounted) {
   ASSERT_EQ(lines_.size(), CallQuota::kMostAtOnce + 1);
   EXPECT_THAT(lines_.back(),
               ::testing::HasSubstr(absl::StrCat("(", 1000 - CallQuota::kMostAtOnce,
-                                                " calls that failed before are not in the log")));
+                                                " earlier failed calls are not in the log")));
   clock_.AdvanceTime(absl::Hours(1));
   for (int i = 0; i < 1000; ++i) log_.Note(kJoin, absl::AbortedError("over"));
   EXPECT_EQ(lines_.size(), 2 * CallQuota::kMostAtOnce + 1) << "silence gives no more room";

@@ -29,13 +29,13 @@ bool ConnectPatience::IsOver(absl::Time now) const {
 
 std::string ConnectPatience::WhatIsLeft(absl::Time now) const {
   if (config_.timeout == absl::InfiniteDuration()) {
-    return absl::StrCat("this program tries ", config_.servers, " again without end; ",
-                        config_.setting, " can set a limit");
+    return absl::StrCat("this program tries to reach ", config_.servers, " without a time limit; ",
+                        config_.setting, " can set one");
   }
   const absl::Duration left = config_.timeout - (now - since_.value_or(now));
-  return absl::StrCat("this program tries ", config_.servers, " again for up to ",
-                      DurationText(absl::Ceil(left, absl::Seconds(1))), " (", config_.setting, "=",
-                      absl::FormatDuration(config_.timeout), ")");
+  return absl::StrCat("this program tries to reach ", config_.servers, " for up to ",
+                      DurationText(absl::Ceil(left, absl::Seconds(1))), " more (", config_.setting,
+                      "=", absl::FormatDuration(config_.timeout), ")");
 }
 
 absl::Status ConnectPatience::Outcome(absl::string_view reason) const {

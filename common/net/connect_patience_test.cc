@@ -54,7 +54,7 @@ TEST(ConnectPatience, ZeroMeansForEver) {
   ConnectPatience patience = PatienceOf(timeout);
   patience.OnUnanswered(kStart);
   EXPECT_FALSE(patience.IsOver(kStart + absl::Hours(24 * 365 * 50)));
-  EXPECT_THAT(patience.WhatIsLeft(kStart), HasSubstr("without end"));
+  EXPECT_THAT(patience.WhatIsLeft(kStart), HasSubstr("without a time limit"));
 }
 
 TEST(ConnectPatience, RefusesTimesThatAreNone) {

@@ -215,7 +215,7 @@ absl::Status LineFile::Append(absl::string_view line) {
 }
 
 absl::Status LineFile::CutTo(int64_t num_bytes) {
-  if (ftruncate(descriptor_, num_bytes) != 0) return ErrnoStatus(errno, "cut short", path_);
+  if (ftruncate(descriptor_, num_bytes) != 0) return ErrnoStatus(errno, "truncate", path_);
   is_cut_short_ = false;
   return absl::OkStatus();
 }

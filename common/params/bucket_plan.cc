@@ -22,9 +22,9 @@ absl::Status CheckCover(const Layout& layout, const std::vector<ElementRange>& s
     covered = shards[i].end;
   }
   if (covered != layout.num_elements()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the shards end at element ", covered, ", but the ",
-                     "number of elements of the parameter space is ", layout.num_elements()));
+    return absl::InvalidArgumentError(absl::StrCat("the shards end at element ", covered,
+                                                   ", but the model has ", layout.num_elements(),
+                                                   " elements"));
   }
   return absl::OkStatus();
 }

@@ -227,13 +227,14 @@ absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Lay
   const size_t count = std::min(a.tensors().size(), b.tensors().size());
   for (size_t i = 0; i < count; ++i) {
     if (SameInHash(a.tensors()[i], b.tensors()[i])) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        prefix, "the first difference is at tensor ", i, ": ", DescribeTensor(a.tensors()[i]),
-        " against ", DescribeTensor(b.tensors()[i]), "; compare the two models' specs"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(prefix, "the first difference is at tensor ", i, ": ", ours, " has ",
+                     DescribeTensor(a.tensors()[i]), ", but ", theirs, " has ",
+                     DescribeTensor(b.tensors()[i]), "; give both the same model"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      prefix, "the first ", count, " tensors agree, but the numbers of tensors are ",
-      a.tensors().size(), " against ", b.tensors().size(), "; compare the two models' specs"));
+      prefix, "the first ", count, " tensors agree, but ", ours, " has ", a.tensors().size(),
+      " tensors and ", theirs, " has ", b.tensors().size(), "; give both the same model"));
 }
 
 }  // namespace lodestar::params

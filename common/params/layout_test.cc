@@ -178,7 +178,8 @@ TEST(LayoutTest, CheckSameLayoutNamesTheFirstDifference) {
   changed.pop_back();
   ASSERT_OK_AND_ASSIGN(const Layout c, Layout::FromTensors(changed));
   EXPECT_THAT(CheckSameLayout(a, "server", c, "worker"),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("2 against 1")));
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("server has 2 tensors and worker has 1;")));
 }
 
 }  // namespace

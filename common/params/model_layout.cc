@@ -213,7 +213,8 @@ absl::StatusOr<std::vector<TransposedMatrix>> TransposedBetween(const Layout& wa
 absl::StatusOr<Layout> BuildLayout(const ModelSpec& spec) {
   if (std::holds_alternative<ClientModelSpec>(spec.architecture)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "model '", spec.name, "' has no layout yet: the first program that joins gives it"));
+        "model '", spec.name,
+        "' has no layout yet; the first program that joins the job defines the layout"));
   }
   RETURN_IF_ERROR(ValidateModelSpec(spec));
   return Layout::FromTensors(std::visit(

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<ElementRange>> PlanShards(const Layout& layout, int n
   if (num_servers < 1 || num_servers > limit) {
     return absl::InvalidArgumentError(absl::StrCat("cannot cut ", layout.num_elements(),
                                                    " elements into shards for ", num_servers,
-                                                   " servers; allowed are 1 to ", limit));
+                                                   " servers; use 1 to ", limit, " servers"));
   }
   const int64_t segment = SegmentElements(layout);
   std::vector<ElementRange> shards;

@@ -458,9 +458,8 @@ std::string NarrowestLinks(const ExchangeFacts& facts, int num_servers) {
   const bool is_of_servers = facts.num_workers > 1 && (share * path.server_down < path.worker_up ||
                                                        share * path.server_up < path.worker_down);
   if (!is_of_servers) return "";
-  return absl::StrCat(
-      "; the servers' links, which ", facts.num_workers,
-      " workers share, limit the job most: use more servers, or give the servers faster links");
+  return absl::StrCat("; the servers' links limit the job most, because ", facts.num_workers,
+                      " workers share them: use more servers, or give the servers faster links");
 }
 
 std::string WhatWouldDo(const ExchangeChoice& choice, const job::JobSpec& base,
@@ -484,7 +483,7 @@ std::string WhatWouldDo(const ExchangeChoice& choice, const job::JobSpec& base,
     many_steps.max_local_steps = kManySteps;
     if (const auto far = option_within(many_steps); far.has_value()) {
       ways.push_back(
-          absl::StrFormat("give --local_steps=%d with %s, which is more than the plan tried",
+          absl::StrFormat("give --local_steps=%d with %s, which are more steps than the plan tried",
                           far->job.local_steps, far->name));
     }
   }
@@ -532,10 +531,11 @@ std::string ReasonOf(const ExchangeChoice& choice, const job::JobSpec& base,
   const std::string missed =
       best.protects_loss
           ? absl::StrFormat(
-                "no setting reaches %s of workers' time spent computing, with a loss of at most "
-                "%+.1f %% and at most %d local steps",
+                "no setting lets workers compute %s of the time with a loss of at most %+.1f %% "
+                "(compared with sync in fp32) and at most %d local steps",
                 PercentText(bounds.utilisation), choice.most_loss_percent, bounds.max_local_steps)
-          : absl::StrFormat("no setting keeps the loss within %+.1f %%", choice.most_loss_percent);
+          : absl::StrFormat("no setting keeps the loss within %+.1f %% of the loss of sync in fp32",
+                            choice.most_loss_percent);
   return absl::StrCat(missed, "; the nearest setting is ", best.name, ": ", what, "; ",
                       WhatWouldDo(choice, base, layout, num_servers, facts, bounds));
 }

@@ -128,12 +128,12 @@ class Sum {
 
 LossEstimate OfGradients(const job::JobSpec& job) {
   if (job.push_encoding.is_topk()) {
-    return {.percent = std::nullopt, .reason = "top-k of gradients: not measured"};
+    return {.percent = std::nullopt, .reason = "the loss with top-k of gradients was not measured"};
   }
   Sum sum;
   if (job.push_encoding == params::Encoding::kInt8) sum.Add(kSyncInt8, "int8");
   if (job.push_encoding == params::Encoding::kInt4) sum.Add(kSyncInt4, "int4");
-  return sum.Get("none: it computes the same as one machine with the whole batch");
+  return sum.Get("sync computes the same as one machine with the whole batch");
 }
 
 bool Decays(const job::LearningRateSchedule& schedule) {
@@ -274,7 +274,7 @@ LossEstimate EstimateLoss(const job::JobSpec& job, const TrainingFacts& training
   if (job.mode != job::Mode::kAsync || training.num_workers == 1) return OfGradients(job);
   return {.percent = std::nullopt,
           .reason = absl::StrCat("gradients are up to ", training.num_workers - 1,
-                                 " updates old: depends on the model")};
+                                 " updates old; the loss depends on the model")};
 }
 
 }  // namespace lodestar::plan

@@ -331,9 +331,10 @@ class Parser {
 
   absl::Status ParseFlagFile(const std::string& path, int depth) {
     if (depth > kMaxFlagFileDepth) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--flagfile=", path, " is nested more than ", kMaxFlagFileDepth,
-                       " files deep; look whether a flag file names itself"));
+      return absl::InvalidArgumentError(absl::StrCat("--flagfile=", path, " is nested more than ",
+                                                     kMaxFlagFileDepth,
+                                                     " files deep; check whether a flag file has a "
+                                                     "--flagfile line that leads back to itself"));
     }
     const absl::StatusOr<std::vector<FlagFileLine>> lines = ReadFlagFile(path);
     if (!lines.ok()) {

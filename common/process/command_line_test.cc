@@ -156,7 +156,7 @@ TEST_F(CommandLineTest, ErrorsOfFlagFilesNameFileAndLine) {
   EXPECT_THAT(ErrorOf({"--flagfile=" + testing::TempDir()}), HasSubstr("a folder"));
   const std::string cycle = testing::TempDir() + "/cycle.txt";
   WriteFile("cycle.txt", "--flagfile=" + cycle + "\n");
-  EXPECT_THAT(ErrorOf({"--flagfile=" + cycle}), HasSubstr("names itself"));
+  EXPECT_THAT(ErrorOf({"--flagfile=" + cycle}), HasSubstr("leads back to itself"));
 }
 
 TEST_F(CommandLineTest, WordsAreRefusedWhereOnlyFlagsCount) {

@@ -57,25 +57,23 @@ void Tell(StartNews news) {
   switch (news) {
     case StartNews::kRefused:
       if (told_waits.fetch_add(1) > 0) return;
-      WriteLine(
-          "warning",
-          "cannot start a thread, tries again for a minute: memory is limited (ulimit -v), or "
-          "the number of threads is at its limit (ulimit -u, TasksMax=, pids.max); raise the "
-          "limit");
+      WriteLine("warning",
+                "this process cannot start a thread and tries again for a minute; either its "
+                "memory (ulimit -v) or the number of threads (ulimit -u, TasksMax=, pids.max) is "
+                "at its limit. Raise the limit");
       return;
     case StartNews::kNotRefused:
-      if (told_waits.fetch_sub(1) == 1) WriteLine("info", "threads can be started again");
+      if (told_waits.fetch_sub(1) == 1) WriteLine("info", "this process can start threads again");
       return;
   }
 }
 
 // Must not allocate memory, because there may be none left.
 [[noreturn]] void ExitWithoutThread() {
-  WriteLine(
-      "error",
-      "could not start a thread during one minute: memory is limited (ulimit -v), or the "
-      "number of threads (ulimit -u, TasksMax=, pids.max); raise the limit. This process ends "
-      "at once, without saving");
+  WriteLine("error",
+            "this process could not start a thread during one minute and ends at once, without "
+            "saving; either its memory (ulimit -v) or the number of threads (ulimit -u, TasksMax=, "
+            "pids.max) is at its limit. Raise the limit");
   _exit(kExitRetry);
 }
 

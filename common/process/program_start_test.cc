@@ -36,7 +36,8 @@ TEST(ProgramStartDeathTest, ThreadThatIsRefusedForSecondsIsStartedAfterThat) {
         std::_Exit(has_run ? 0 : 1);
       },
       ::testing::ExitedWithCode(0),
-      "warning cannot start a thread, tries again(.|\n)*info threads can be started again");
+      "warning this process cannot start a thread and tries again(.|\n)*info this process can "
+      "start threads again");
 }
 #endif
 

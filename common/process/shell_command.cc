@@ -151,8 +151,8 @@ absl::Status RunShellCommand(const ShellCommand& command, const ShellCommandDeps
           [](StartNews news) {
             if (news == StartNews::kNotRefused) return;
             logging::LogWarn(
-                "cannot start /bin/sh, tries again for a minute: the number of processes is at its "
-                "limit (ulimit -u, TasksMax=, pids.max); raise the limit");
+                "cannot start /bin/sh and tries again for a minute: the number of processes is at "
+                "its limit (ulimit -u, TasksMax=, pids.max); raise the limit");
           },
   });
   if (error != 0) return ErrnoStatus(error, "start", "/bin/sh");

@@ -121,8 +121,9 @@ void TraceRecorder::Finish() {
     num_dropped = num_dropped_;
   }
   const absl::StatusOr<std::string> path = Write(ToJson(std::move(spans), num_dropped));
-  if (!path.ok()) return logging::LogError("no trace: {}", path.status().message());
-  logging::LogInfo("trace written path={}; open it in https://ui.perfetto.dev", *path);
+  if (!path.ok())
+    return logging::LogError("the trace was not written: {}", path.status().message());
+  logging::LogInfo("the trace was written to {}; open it in https://ui.perfetto.dev", *path);
 }
 
 absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const {

@@ -127,8 +127,9 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits) {
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("JSON of ", text.size(), " bytes, allowed are ", limits.max_bytes));
+    return absl::InvalidArgumentError(absl::StrCat("the JSON text has ", text.size(),
+                                                   " bytes, but at most ", limits.max_bytes,
+                                                   " are allowed"));
   }
   Builder builder(limits.max_depth);
   try {

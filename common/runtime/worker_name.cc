@@ -18,14 +18,14 @@ absl::Status CheckNameSize(absl::string_view what, absl::string_view name, size_
                            absl::string_view fault) {
   if (fault.empty() && !name.empty() && name.size() <= max_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      what, ": name of ", name.size(), " bytes", fault, "; allowed are 1 to ", max_bytes,
+      what, ": the name has ", name.size(), " bytes", fault, "; allowed are 1 to ", max_bytes,
       " letters, digits, '.', '_' and '-', of which the first is a letter or digit"));
 }
 
 absl::string_view CharacterFault(absl::string_view name) {
   return std::all_of(name.begin(), name.end(), IsNameCharacter)
              ? ""
-             : " with a character that is not allowed";
+             : " and a character that is not allowed";
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ absl::string_view CharacterFault(absl::string_view name) {
 absl::Status CheckName(absl::string_view what, absl::string_view name, size_t max_bytes) {
   absl::string_view fault = CharacterFault(name);
   if (fault.empty() && !name.empty() && !absl::ascii_isalnum(name.front())) {
-    fault = " that begins with '.', '_' or '-'";
+    fault = " and begins with '.', '_' or '-'";
   }
   return CheckNameSize(what, name, max_bytes, fault);
 }

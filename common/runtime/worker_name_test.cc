@@ -43,12 +43,13 @@ TEST(WorkerNameTest, NearestNameIsLegalOrEmpty) {
 }
 
 TEST(WorkerNameTest, OthersAreRefusedWithoutBeingRepeated) {
+  EXPECT_THAT(CheckWorkerName("--name", "a\nb"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--name: the name has 3 bytes and a character"),
+                             Not(HasSubstr("\n")))));
   EXPECT_THAT(
-      CheckWorkerName("--name", "a\nb"),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("--name: name of 3 bytes with a character"), Not(HasSubstr("\n")))));
-  EXPECT_THAT(CheckWorkerName("--site_name", ""),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--site_name: name of 0")));
+      CheckWorkerName("--site_name", ""),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--site_name: the name has 0")));
   EXPECT_THAT(CheckWorkerName("--name", std::string(kMaxWorkerNameBytes + 1, 'a')),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("65 bytes; allowed"), HasSubstr("1 to 64"))));

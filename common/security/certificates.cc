@@ -280,7 +280,7 @@ absl::Status CheckPurposes(const std::string& certificate, Role role) {
   return absl::InvalidArgumentError(
       absl::StrCat("the certificate of a ", RoleName(role), " lacks the extended key usage ",
                    is_server ? "serverAuth and clientAuth" : "clientAuth",
-                   ", so the other side would refuse it. Issue a certificate with ",
+                   ", so other programs of the cluster would refuse it. Issue a certificate with ",
                    is_server ? "both usages" : "that usage"));
 }
 

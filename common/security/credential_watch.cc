@@ -29,8 +29,8 @@ std::string CredentialWatch::Fault(absl::Time now) {
         whole_until_ == absl::InfinitePast()
             ? ""
             : absl::StrCat(", with a certificate that ends at ", UtcText(whole_until_)),
-        ". Put a key, a certificate and an authority there that belong together; no restart is "
-        "needed");
+        ". Replace them with a key, a certificate and an authority that belong together; no "
+        "restart is needed");
   }
   const Validity& validity = facts->validity;
   whole_until_ = validity.until;

@@ -91,7 +91,8 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
                            Quoted(FirstCharacter(text))));
   }
   const std::vector<absl::string_view> halves = absl::StrSplit(text, '/');
-  if (halves.size() != 2) return NotOfTheForm(what, "it has more or fewer parts");
+  if (halves.size() != 2)
+    return NotOfTheForm(what, "it must have exactly one '/' after lodestar://");
   JoinString join;
   join.servers = std::string(halves[0]);
   if (!net::AddressList::Parse("join", join.servers).ok()) {

@@ -120,8 +120,8 @@ absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
   if (claim.has_value() && claim->id == claim_id) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the coordinator's --checkpoint_dir=", folder, " is not the same folder on this server: ",
-      claim.has_value() ? absl::StrCat(path, " names ", claim->Describe())
-                        : absl::StrCat("there is no ", path),
+      claim.has_value() ? absl::StrCat("the lock file ", path, " names ", claim->Describe())
+                        : absl::StrCat("the coordinator's lock file ", path, " is missing"),
       ". Give the coordinator an absolute path, and mount that folder at this path on every "
       "server"));
 }
@@ -139,10 +139,11 @@ absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
       ours->process == theirs->process) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      other, "/", kFolderLockName, " does not name the coordinator that holds ", folder,
-      ". Give the coordinator absolute paths, and mount its folders at these paths on every "
-      "server"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the lock file ", other, "/", kFolderLockName,
+                   " does not name the coordinator, which holds the folder ", folder,
+                   ". Give the coordinator absolute paths, and mount its folders at these paths on "
+                   "every server"));
 }
 
 absl::StatusOr<FolderPlace> PlaceOf(const std::string& folder) {
@@ -214,7 +215,7 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
     RETURN_IF_ERROR(seizes ? lock->Seize() : lock->Write());
   }
   if (seizes) {
-    logging::LogWarn("takes {} over from {}, which held the leader lease before this server", path,
+    logging::LogWarn("this server takes {} over from {}, which held the leader lease before", path,
                      holder->Describe());
   }
   lock->is_held_ = true;

@@ -258,7 +258,7 @@ TEST_F(FolderLockTest, ClaimHasAHigherRevisionThanAllBeforeIt) {
 
 TEST_F(FolderLockTest, AnotherServerSeesWhetherItHasTheSameFolder) {
   EXPECT_THAT(CheckClaimIsIn(folder_, 7),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("there is no " + path_)));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(path_ + " is missing")));
   const auto lock = TakeHere();
   ASSERT_OK(lock);
   EXPECT_OK(CheckClaimIsIn(folder_, (*lock)->claim_id()));

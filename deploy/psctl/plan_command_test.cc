@@ -79,7 +79,7 @@ TEST(PlanCommandTest, SaysWhatIsMissingAndWhatWouldDo) {
   const absl::StatusOr<PlanAnswer> plan = MakePlan(options, kUnlimitedColumns);
   ASSERT_OK(plan.status());
   EXPECT_FALSE(plan->is_met);
-  EXPECT_THAT(plan->text, AllOf(HasSubstr("NOT MET: no setting reaches 95.0 %"),
+  EXPECT_THAT(plan->text, AllOf(HasSubstr("NOT MET: no setting lets workers compute 95.0 %"),
                                 HasSubstr("what helps: use links "), HasSubstr("  ps_server ")));
 }
 

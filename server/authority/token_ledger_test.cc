@@ -60,7 +60,7 @@ TEST_F(TokenLedgerTest, WhatATokenMayNotBeNamesTheFlag) {
   };
   refused({.ttl = absl::Milliseconds(1)}, "a token's lifetime (--ttl) is 1ms; allowed is 1s to ");
   refused({.ttl = kDay, .max_uses = -1}, "a token's number of uses (--uses) is -1");
-  refused({.ttl = kDay, .name = "a b"}, "--name: name of 3 bytes");
+  refused({.ttl = kDay, .name = "a b"}, "--name: the name has 3 bytes");
   refused({.ttl = kDay, .name = "server-0"}, "--name: the name 'server-0' is reserved for");
 }
 

@@ -92,7 +92,7 @@ class StartChecksTest(ClusterTestCase):
     self.port = port.number
     worker = self.start_worker("late", "corpus.txt", "--connect_timeout=1s")
     self.assert_ends(worker, TRY_AGAIN)
-    self.assertIn(f"127.0.0.1:{port.number} again for up to 1s", worker.log())
+    self.assertIn(f"127.0.0.1:{port.number} for up to 1s more", worker.log())
     self.assertIn("--connect_timeout", worker.log())
 
   def test_job_that_needs_more_memory_than_there_is_is_refused(self):

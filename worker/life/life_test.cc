@@ -315,7 +315,8 @@ TEST_F(LifecycleTest, PausesGrowWhileNothingWorksAndBeginAnewAfterWork) {
     EXPECT_EQ(Tick(absl::Milliseconds(milliseconds - 1)), "");
     EXPECT_EQ(Tick(absl::Milliseconds(1)), "connect");
   }
-  EXPECT_THAT(told_, AllOf(HasSubstr("not connected (nobody answers)"), HasSubstr("without end")));
+  EXPECT_THAT(
+      told_, AllOf(HasSubstr("not connected (nobody answers)"), HasSubstr("without a time limit")));
   EXPECT_EQ(Begin(), "ask");
   EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kTrain, 0)), "work 0");
   EXPECT_EQ(Work(Report(0)), "ask report=0");
