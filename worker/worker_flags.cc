@@ -26,31 +26,32 @@ ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051",
 ABSL_FLAG(bool, shared_memory, true,
           "Use shared memory for weights and contributions between this worker and servers on "
           "this machine, if both can. Other servers use TCP. The log says which is used.");
-ABSL_FLAG(lodestar::LocalPath, data, "",
-          "File or folder with the training data on this machine. Required. If no file is "
-          "marked as held out, the last tenth of every file is held out. File names "
-          "decide this for files of tokens. For text, they decide only if every file has such a "
-          "name. Files called train* are for training, val* and valid* are held out, and test* is "
-          "left out. Names such as fineweb_val_000001.bin and val/1.bin count as well.");
+ABSL_FLAG(
+    lodestar::LocalPath, data, "",
+    "File or folder with the training data on this machine. Required. If no file is held out by "
+    "its name, the last tenth of every file is held out. Files called train* are for training, "
+    "val* and valid* are held out, and test* is left out. Names such as fineweb_val_000001.bin and "
+    "val/1.bin count as well. For text, names count only if every file has such a name.");
 ABSL_FLAG(lodestar::LocalPath, heldout_data, "",
-          "File or folder with held-out text or tokens, none of which is trained on. Empty "
-          "means that a part of --data is held out. With this flag, files of --data that have "
-          "the same content, or are called val or test, are left out.");
+          "File or folder with held-out text or tokens, which are not trained on. Empty means that "
+          "a part of --data is held out. With this flag, files of --data that have the same "
+          "content, or are called val or test, are left out.");
 ABSL_FLAG(std::string, data_format, "auto",
           "Format of the data: auto, text, tokens, idx or cifar10. With auto, the content "
           "decides, and files that are neither text nor tokens are refused. With text, every "
           "byte of any file is a token. With tokens, files have uint16 or uint32 numbers; in a "
           "folder, the .bin, .npy and .ds files count. The format idx is that of MNIST, and "
           "cifar10 is the binary version of CIFAR-10.");
-ABSL_FLAG(std::string, token_bytes, "auto",
-          "Bytes per token in files of tokens: 2 (uint16), 4 (uint32) or auto. With auto, the "
-          "header of llm.c decides, or without one the size of the model's vocabulary.");
+ABSL_FLAG(
+    std::string, token_bytes, "auto",
+    "Bytes per token in files of tokens: 2 (uint16), 4 (uint32) or auto. With auto, the header of "
+    "the file decides. If there is no header, the size of the model's vocabulary decides.");
 ABSL_FLAG(std::string, data_partition, "shared",
-          "Whether workers share their data: shared or own. With shared, all workers have the "
-          "same data. The server checks that, and hands out parts of the data. With own, only "
-          "this worker has its data, and it makes its own passes over them. The held-out loss is "
-          "then a mean over all data sets, weighted by size. Batches of all workers have one size, "
-          "so each sample of a small data set is seen more often, and influences the model more.");
+          "Whether workers share their data: shared or own. With shared, all workers have the same "
+          "data. The server checks this and gives each worker a part. With own, only this worker "
+          "has its data and makes its own passes over them. The held-out loss is then a mean over "
+          "all data sets, weighted by size. All workers have batches of the same size, so each "
+          "sample of a small data set is used more often.");
 ABSL_FLAG(std::string, device, "auto",
           "Device that computes: auto, cpu, cuda, cuda:N, cuda:all or several as in cuda:0,1. "
           "The value auto means the first CUDA card, or the CPU if there is none. The value "
@@ -60,77 +61,77 @@ ABSL_FLAG(std::string, device, "auto",
 ABSL_FLAG(std::string, dtype, "fp32",
           "Arithmetic of the model: fp32 or bf16. With bf16, a CUDA card of compute capability "
           "8.0 or later is needed; weights, gradients and sums stay fp32.");
-ABSL_FLAG(std::string, fusion, "measure",
-          "Whether CUDA cards fuse biases, activations and sums into matrix products: measure, "
-          "never or always. This includes cuDNN's attention, if it is installed, in bf16 "
-          "without dropout. With measure, the faster way for each shape is found at the start. "
-          "Results may then differ from run to run in their last bits, unless runs share a "
-          "--tuning_file. With never and always, runs repeat to the bit. The value always "
-          "leaves out what the libraries refuse, and GELU in fp32, which cuBLASLt may "
-          "approximate.");
+ABSL_FLAG(
+    std::string, fusion, "measure",
+    "Whether CUDA cards fuse biases, activations and sums into matrix products: measure, never or "
+    "always. In bf16 without dropout, this includes cuDNN's attention if cuDNN is installed. With "
+    "measure, the worker finds the faster way for each shape at the start. Results may then differ "
+    "from run to run in their last bits, unless runs share a --tuning_file. With never and always, "
+    "runs repeat to the bit. With always, two cases are still not fused: what the libraries "
+    "refuse, and GELU in fp32, which cuBLASLt may approximate.");
 ABSL_FLAG(bool, repeatable, true,
-          "Whether equal runs on CUDA cards give equal bits. If false, cuDNN's attention in "
-          "bf16 without dropout may add gradients in any order, which is expected to be "
-          "faster. Two runs then differ in their last bits, whatever --fusion says. This takes 4 "
-          "bytes of memory per number of a layer's output, at most 256 MiB.");
+          "Whether equal runs on CUDA cards give equal bits. With false, cuDNN's attention in bf16 "
+          "without dropout may add gradients in any order. That should be faster, but two runs "
+          "then differ in their last bits, whatever --fusion says. The value false takes 4 bytes "
+          "of memory per number of a layer's output, at most 256 MiB.");
 ABSL_FLAG(lodestar::LocalPath, tuning_file, "",
-          "File that keeps what is measured at the start on a CUDA card. Empty means none, and "
-          "cuBLASLt's first choice. With the file, each matrix product uses the fastest of 32 "
-          "algorithms that cuBLASLt suggests. Later runs on such a card, with the same driver "
-          "and cuBLASLt, read it instead of measuring, and repeat each other to the bit. They "
-          "repeat the first run as well, if only one card measured during that run. Entries of "
-          "another version are replaced; those of other cards stay. Workers of a machine may "
-          "share a file. Requires --fusion=measure.");
+          "File that keeps what is measured at the start on a CUDA card. Empty means no file; then "
+          "each matrix product uses cuBLASLt's first choice. With the file, each matrix product "
+          "uses the fastest of 32 algorithms that cuBLASLt suggests. Later runs with the same kind "
+          "of card, driver and cuBLASLt read the file instead of measuring, and give equal bits. "
+          "Their bits also equal those of the first run if only one card measured in it. Entries "
+          "of another version are replaced, and entries of other cards stay. Workers of a machine "
+          "may share a file. Requires --fusion=measure.");
 ABSL_FLAG(int, threads, 0,
-          "Number of threads of a CPU device, 1 to 1024. 0 means one per core that the process "
-          "may use, by its affinity and CPU quota (cgroups).");
+          "Number of threads of a CPU device, 1 to 1024. 0 means one per core that the process may "
+          "use, by its affinity and CPU quota (cgroups).");
 ABSL_FLAG(int64_t, max_micro_batch, 0,
           "Maximum number of samples per forward and backward pass, at most 1048576. 0 means "
           "as many as fit into the free memory of the device, at most 64; the log says how "
           "many. On a CPU, activations then take at most a sixteenth of the free main memory. "
           "A larger batch is computed in pieces whose gradients are added. A smaller value "
           "needs less memory and gives the same result, on CUDA cards up to rounding.");
-ABSL_FLAG(std::string, recompute, "none",
-          "What the backward pass of a gpt computes again to save memory: none, gelu or block. "
-          "With gelu, the outputs of the GELUs are recomputed, for up to a quarter less memory "
-          "and little time. With block, everything but the inputs of the layers is recomputed, "
-          "for a third more arithmetic. Gradients are the same, on CUDA cards up to rounding.");
+ABSL_FLAG(
+    std::string, recompute, "none",
+    "What the backward pass of a gpt computes again to save memory: none, gelu or block. With "
+    "gelu, it recomputes the outputs of the GELUs: that saves up to a quarter of the memory and "
+    "takes little time. With block, it recomputes everything except the inputs of the layers: that "
+    "takes a third more arithmetic. Gradients are the same, on CUDA cards up to rounding.");
 ABSL_FLAG(std::string, name, "",
           "Name of this worker, unique within the job. It has at most 64 letters, digits, '.', "
           "'_' and '-', and begins with a letter or digit. Empty means host name and process "
           "id. With --join, it is this machine's name in the cluster. Empty then means a name "
           "that the cluster gives, and the process id.");
-ABSL_FLAG(
-    std::string, keep_residuals, "local_steps",
-    "In which jobs this worker keeps on disk what encodings have lost: local_steps, "
-    "always or never. If a worker is killed and started again, it then has lost none of that. "
-    "Requires --state_dir and --name, the same ones at the restart, and a job with error "
-    "feedback (--push_encoding). With local_steps, workers do this in local_sgd and "
-    "async_local_sgd. With always, they also do it in sync and async. Every step then waits "
-    "for the disk, with no transfer hidden behind computing. Each round writes 8 to 10 bytes "
-    "per parameter, and the folder takes up to twice that.");
+ABSL_FLAG(std::string, keep_residuals, "local_steps",
+          "In which jobs this worker keeps on disk what encodings have lost: local_steps, always "
+          "or never. A worker that is killed and started again then loses nothing of this. "
+          "Requires --state_dir and --name, with the same values at the restart, and a job with "
+          "error feedback (--push_encoding). With local_steps, the worker does so in jobs in "
+          "local_sgd and async_local_sgd. With always, it also does so in sync and async; every "
+          "step then waits for the disk, and no transfer overlaps computing. Each round writes 8 "
+          "to 10 bytes per parameter, and the folder takes up to twice that.");
 ABSL_FLAG(bool, overlap, true,
           "Pull weights during the forward pass and push gradients during the backward pass. "
           "Turn it off only to measure what that saves; the results are the same.");
 ABSL_FLAG(absl::Duration, leave_timeout, absl::Seconds(30),
-          "Time that a worker has to leave after a signal has told it to stop, 1s to 24h, such "
-          "as 30s or 5m. If the rest of its round's local steps and the push fit into this "
-          "time, it makes them. Otherwise it pushes the steps that it has made. After this "
-          "time it leaves without pushing. With --fragments or --overlap_rounds on the server, "
-          "use more time than the slowest worker needs for the local steps of a round.");
+          "Time that a worker has to leave after a signal has told it to stop, 1s to 24h, such as "
+          "30s or 5m. If this time is enough, the worker finishes the local steps of its round and "
+          "pushes them. Otherwise it pushes only the steps that it has made. After this time it "
+          "leaves without pushing. With --fragments or --overlap_rounds on the server, use more "
+          "time than the slowest worker needs for the local steps of a round.");
 ABSL_FLAG(absl::Duration, connect_timeout, lodestar::net::ConnectPatience::kDefault,
           "Time without an answer from any server after which the worker exits with 129 and "
           "frees its card, 1s to a year. 0 means that it tries for ever. The time begins at "
           "the start or with the last answer; a server that is still starting counts as an "
           "answer. Raise it if the server may be away for longer, as on a spot machine.");
 ABSL_FLAG(std::string, notice, "",
-          "Source that announces that this machine will be taken away: aws, gcp, azure, "
-          "file:PATH or http://HOST[:PORT]/PATH. Empty means none. The worker asks it every "
-          "two seconds. After a notice, it pushes its work and leaves within --notice_grace. "
-          "The value aws means spot/instance-action (metadata version 2), gcp means "
-          "instance/preempted. The value azure means the scheduled events Preempt, Terminate, "
-          "Redeploy and Reboot of this machine. A file gives notice by existing. An http URL "
-          "gives notice by answering 200; 404 and 204 mean no notice.");
+          "Source that announces that this machine will be taken away: aws, gcp, azure, file:PATH "
+          "or http://HOST[:PORT]/PATH. Empty means none. The worker asks it every two seconds. "
+          "After a notice, it pushes its work and leaves within --notice_grace. The value aws "
+          "means spot/instance-action (metadata version 2), gcp means instance/preempted. The "
+          "value azure means the scheduled events Preempt, Terminate, Redeploy and Reboot of this "
+          "machine. With file:PATH, it is a notice if the file exists. With an http URL, answer "
+          "200 is a notice, and 404 and 204 mean no notice.");
 ABSL_FLAG(absl::Duration, notice_grace, absl::ZeroDuration(),
           "Time between a notice and the end of the machine, 1s to 24h. 0 means 30s with gcp "
           "and azure, and 2m otherwise. Requires --notice.");
@@ -141,10 +142,10 @@ ABSL_FLAG(absl::Duration, stall_timeout, absl::Minutes(10),
           "it, and the first step six times this value. The log names the stall, and a service "
           "manager that watches the worker (WatchdogSec of systemd) restarts it.");
 ABSL_FLAG(lodestar::LocalPath, trace, "",
-          "File for the times of a few rounds, block by block and bucket by bucket. Empty "
-          "means none. Open it in https://ui.perfetto.dev. It is written after these rounds, "
-          "or when the worker leaves. It replaces an older trace, but not one that another "
-          "process has written meanwhile.");
+          "File for the times of a few rounds, block by block and bucket by bucket. Empty means "
+          "none. Open it in https://ui.perfetto.dev. The worker writes the file after these "
+          "rounds, or when it leaves. The file replaces an older trace, but not a trace that "
+          "another process has written during this run.");
 ABSL_FLAG(int64_t, trace_rounds, 5,
           "Number of rounds in the trace, 1 to 1000. The first two rounds are skipped.");
 ABSL_FLAG(std::string, log_level, "info",
@@ -308,7 +309,7 @@ std::string Usage() {
       "  gpu_worker --coordinator=HOST:PORT[,HOST:PORT...] --data=PATH\n\n",
       "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
       "server. After SIGTERM, Ctrl-C or a notice of the cloud (--notice), the worker\n",
-      "hands in its work and leaves.\n",
+      "delivers its work and leaves.\n",
       "Exit code: 0 means done or told to stop. 1 to 127 means that trying again will\n",
       "not help; 2 is a bad flag. 128 and above means that trying again may help. 129\n",
       "means that no server answered for --connect_timeout, or that another process\n",

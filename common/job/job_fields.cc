@@ -192,12 +192,12 @@ constexpr JobField kFields[] = {
                 "auto. With sync, a round applies the mean gradient of all workers. With async, "
                 "each gradient is applied when it arrives. With local_sgd, each worker makes "
                 "--local_steps steps alone, then --outer_optimizer combines the workers. With "
-                "async_local_sgd, each such contribution is applied when it arrives, and no "
-                "worker waits for another. With auto, the job measures steps and network in "
-                "some rounds that are not kept, and chooses sync or local_sgd. It then also "
-                "chooses --local_steps, --fragments, --overlap_steps and encodings that are not "
-                "given, so that workers compute 95 % of the time. --rounds, --warmup_rounds and "
-                "--eval_every are then in steps."}),
+                "async_local_sgd, each such contribution is applied when it arrives, and no worker "
+                "waits for another. With auto, the job first runs some rounds only to measure "
+                "steps and network, and discards their results. It then chooses sync or local_sgd. "
+                "It also chooses those of --local_steps, --fragments, --overlap_steps and the "
+                "encodings that are not given. The aim is that workers compute 95 % of the time. "
+                "With auto, --rounds, --warmup_rounds and --eval_every count steps."}),
     Row<&JobSpec::seed>({
         .name = "seed", .group = kModelGroup, .wire = "seed", .is_site_state = true,
         .is_inner_state = true,
@@ -215,10 +215,10 @@ constexpr JobField kFields[] = {
     Row<&JobSpec::batch_size>({
         .name = "batch_size", .group = kLengthGroup, .range = Whole(0, kMaxStepSamples),
         .wire = "batch_size", .is_site_state = true,
-        .help = "Samples per worker and step, at most 1048576. 0 means that --global_batch_size "
-                "or --global_tokens sets it. If none of the three is given, a worker takes 12 "
-                "samples. For a gpt with 100 million parameters or more in sync, all workers "
-                "together then have 524288 tokens per step."}),
+        .help = "Samples per worker and step, at most 1048576. 0 means that --global_batch_size or "
+                "--global_tokens sets it. If none of the three flags is given, a worker takes 12 "
+                "samples. But for a gpt with 100 million parameters or more in sync, all workers "
+                "together take 524288 tokens per step."}),
     Row<&JobSpec::global_batch_size>({
         .name = "global_batch_size", .group = kLengthGroup, .range = Whole(0, kMaxStepSamples),
         .wire = "global_batch_size", .is_site_state = true,
@@ -249,10 +249,10 @@ constexpr JobField kFields[] = {
     Row<&JobSpec::schedule, &LearningRateSchedule::kind>({
         .name = "lr_schedule", .group = kOptimizerGroup, .wire = "schedule.kind",
         .absent = Absent::kIsRefused, .is_planned = true,
-        .help = "Course of the learning rate after warm-up: constant, cosine, linear or program. With "
-                "cosine and linear it falls to --min_learning_rate. With program (--model=client) "
-                "the rates of the programs' optimizers are used. That is the default of PyTorch "
-                "programs if no flag of the learning rate is given."}),
+        .help = "Course of the learning rate after warm-up: constant, cosine, linear or program. "
+                "With cosine and linear it falls to --min_learning_rate. With program "
+                "(--model=client) the rates of the programs' optimizers are used. That is the "
+                "default of PyTorch programs if no flag of the learning rate is given."}),
     Row<&JobSpec::schedule, &LearningRateSchedule::warmup_rounds>({
         .name = "warmup_rounds", .group = kOptimizerGroup, .range = Whole(0, kMaxRounds),
         .wire = "schedule.warmup_rounds",
@@ -312,20 +312,21 @@ constexpr JobField kFields[] = {
         .help = "How the contributions of a round are combined, in sync and local_sgd: none, "
                 "median or trimmed:K. With none, the result is their mean, which one wrong "
                 "contribution can spoil. With median, each element is the middle value. With "
-                "trimmed:K, each element is the mean without the K lowest and K highest values, "
-                "so that up to K workers may send anything. Give --min_workers and "
-                "--keep_workers at least 2K+1 (median: 3), because smaller rounds leave out "
-                "less. A job then has at most 32 workers. While a round is open, a server holds "
-                "a copy of its weights per worker."}),
+                "trimmed:K, each element is the mean without the K lowest and K highest values, so "
+                "up to K workers may send wrong values. A round with fewer than 2K+1 contributions "
+                "(median: 3) leaves out less, so set --min_workers and --keep_workers to that "
+                "number or more. With median and trimmed:K, a job has at most 32 workers. While a "
+                "round is open, a server holds a copy of its weights per worker."}),
     Row<&JobSpec::norm_limit>({
         .name = "norm_limit", .group = kOptimizerGroup, .range = ZeroOr(kMinNormLimit, kMaxNorm),
         .wire = "norm_limit", .site = Site::kOwn,
-        .help = "Maximum norm of a worker's part of a bucket, as a multiple of the usual norm, "
-                "2 to 1e30. 0 means no limit, and no comparison of the workers' directions. The "
-                "usual norm is the highest recent median of a round's workers. A longer part "
-                "counts as if it had the usual norm. A worker that exceeds the limit in 20 of "
-                "100 rounds raises an alarm; see --poison_limit. If half of a round's workers "
-                "exceed the limit, that round counts against no worker."}),
+        .help = "Maximum norm of a worker's part of a bucket, as a multiple of the usual norm, 2 "
+                "to 1e30. 0 means no limit, and that the workers' directions are not compared. "
+                "Each recent round has a median norm of its workers, and the usual norm is the "
+                "highest of these medians. A part above the limit is scaled down to the usual "
+                "norm. A worker that exceeds the limit in 20 of 100 rounds raises an alarm; see "
+                "--poison_limit. If half of a round's workers exceed the limit, that round counts "
+                "against no worker."}),
     Row<&JobSpec::max_rounds_ahead>({
         .name = "max_rounds_ahead", .group = kModeGroup, .range = Whole(-1, 1 << 30),
         .wire = "max_rounds_ahead",
@@ -352,9 +353,9 @@ constexpr JobField kFields[] = {
         .help = "How work is divided among the workers: equal or speed. With equal, all workers "
                 "compute the same number of samples of a step. With speed, a worker that was "
                 "faster in its last rounds computes more samples, so that fast workers hardly "
-                "wait. The samples of a step stay the same, and contributions weigh by their "
-                "samples. In async_local_sgd, speed divides --local_steps instead of samples. "
-                "The value speed is refused in async."}),
+                "wait. The number of samples of a step stays the same, and a contribution counts "
+                "in proportion to its samples. In async_local_sgd, speed divides --local_steps "
+                "instead of samples. The value speed is refused in async."}),
     // This field has no effect in lock step, because no contribution is stale there.
     Row<&JobSpec::staleness_scaling>({
         .name = "staleness_scaling", .group = kModeGroup, .wire = "staleness_scaling",
@@ -364,8 +365,8 @@ constexpr JobField kFields[] = {
                  job.max_rounds_ahead != 0;
         },
         .counts_with = "--mode=async and --max_rounds_ahead other than 0",
-        .help = "Whether async damps stale gradients: none or inverse. With inverse, the "
-                "learning rate is divided by 1 + staleness."}),
+        .help = "Whether async makes stale gradients count less: none or inverse. With inverse, "
+                "the learning rate is divided by 1 + staleness."}),
     Row<&JobSpec::local_steps>({
         .name = "local_steps", .group = kModeGroup, .takes_auto = true,
         .range = Whole(1, kMaxLocalSteps), .wire = "local_steps", .counts = HasLocalSteps,
@@ -397,9 +398,9 @@ constexpr JobField kFields[] = {
         .counts = [](const JobSpec& job) { return job.overlap_steps > 0; },
         .counts_with = "--overlap_steps above 0", .is_exchange = true,
         .help = "How a worker continues from new weights that arrive after --overlap_steps: keep "
-                "or mix. With keep, the worker takes the new weights and adds its steps made "
-                "meanwhile. With mix, it takes the share --merge_alpha of its own weights, and "
-                "the rest of the new weights."}),
+                "or mix. With keep, the worker takes the new weights and adds the steps that it "
+                "made during the exchange. With mix, it takes the share --merge_alpha of its own "
+                "weights, and the rest of the new weights."}),
     Row<&JobSpec::merge_alpha>({
         .name = "merge_alpha", .group = kModeGroup, .range = Real(0, 1), .wire = "merge_alpha",
         .absent = Absent::kIsDefault, .absent_with = "merge",
@@ -413,9 +414,10 @@ constexpr JobField kFields[] = {
         .name = "overlap_rounds", .group = kModeGroup, .wire = "overlap_rounds",
         .is_exchange = true, .is_planned = true,
         .help = "Let workers make the next --local_steps during an exchange, in local_sgd with "
-                "nesterov or sgd. They go on from the newest weights that have arrived, plus "
-                "their own changes of the open round (eager update, arXiv:2502.12996). With "
-                "nesterov, set --outer_learning_rate to 0.4 or less."}),
+                "--outer_optimizer=nesterov or sgd. A worker starts them from the newest weights "
+                "that have arrived, plus its own changes that are still being exchanged (eager "
+                "update, arXiv:2502.12996). With nesterov, set --outer_learning_rate to 0.4 or "
+                "less."}),
     Row<&JobSpec::outer_optimizer>({
         .name = "outer_optimizer", .group = kModeGroup, .wire = "outer_optimizer",
         .absent = Absent::kIsRefused, .counts = HasLocalSteps,
@@ -425,10 +427,11 @@ constexpr JobField kFields[] = {
                 "nesterov, adam or easgd. Used in local_sgd; async_local_sgd takes nesterov and "
                 "sgd. With average, the new weights are the mean of the workers' weights. The "
                 "others make a step: nesterov as in DiLoCo, adam as in FedAdam. With easgd "
-                "(elastic averaging, arXiv:1412.6651), workers keep their own weights and "
-                "compute during the exchange. An exchange of N workers moves each worker's "
-                "weights beta/N of the way to the servers' weights. It moves the servers' "
-                "weights beta of the way to the workers' mean. Beta is --outer_learning_rate."}),
+                "(elastic averaging, arXiv:1412.6651), workers keep their own weights and compute "
+                "during the exchange. In an exchange of N workers, each worker's weights become "
+                "(1-beta/N) times themselves plus beta/N times the servers' weights. The servers' "
+                "weights become (1-beta) times themselves plus beta times the workers' mean. Beta "
+                "is --outer_learning_rate."}),
     Row<&JobSpec::outer_learning_rate>({
         .name = "outer_learning_rate", .group = kModeGroup, .range = Real(0, kMaxRate),
         .wire = "outer_learning_rate",
@@ -438,8 +441,8 @@ constexpr JobField kFields[] = {
         },
         .counts_with = "--outer_optimizer=nesterov, sgd, adam or easgd with local steps",
         .site = Site::kOwnWithLocalSteps, .is_exchange = true, .is_planned = true,
-        .help = "Step size of the outer optimizer sgd, nesterov or adam, 0 to 1e6. With easgd "
-                "it is beta, 0 to 1, and 0.9 if it is not given."}),
+        .help = "Learning rate of the outer optimizer sgd, nesterov or adam, 0 to 1e6. With easgd, "
+                "it is beta, 0 to 1; if the flag is not given, beta is 0.9."}),
     Row<&JobSpec::outer_momentum>({
         .name = "outer_momentum", .group = kModeGroup, .flag_default = "0.5", .range = kBelowOne,
         .wire = "outer_momentum",
@@ -450,9 +453,9 @@ constexpr JobField kFields[] = {
         .counts_with = "--outer_optimizer=nesterov or adam with local steps",
         .site = Site::kOwnWithLocalSteps, .is_exchange = true, .is_planned = true,
         .help = "Momentum of the outer optimizer nesterov, or beta1 of adam, 0 <= value < 1. If "
-                "it is not given, adam has 0.9 and async_local_sgd 0.8. With nesterov, keep "
-                "--outer_learning_rate / (1 - momentum) at 1.5 or less unless the job is long. "
-                "Short jobs from scratch had up to 27 % more loss with 0.6 and 0.9."}),
+                "the flag is not given, adam uses 0.9 and async_local_sgd uses 0.8. With nesterov, "
+                "keep --outer_learning_rate / (1 - momentum) at 1.5 or less unless the job is "
+                "long. Short jobs from scratch had up to 27 % more loss with 0.6 and 0.9."}),
     Row<&JobSpec::outer_beta2>({
         .name = "outer_beta2", .group = kModeGroup, .range = kBelowOne, .wire = "outer_beta2",
         .absent = Absent::kIsDefault, .absent_with = "outer_epsilon", .counts = IsOuterAdam,
@@ -517,7 +520,7 @@ constexpr JobField kFields[] = {
         .name = "topk", .group = kWireGroup, .counts = SendsTopK,
         .counts_with = "--push_encoding=topk", .site = Site::kOwn, .is_exchange = true,
         .is_planned = true,
-        .help = "Number of elements of each 4096 that are sent, the largest ones; 1 to 1024. "
+        .help = "How many of each 4096 elements are sent, 1 to 1024. The largest ones are sent. "
                 "Only with --push_encoding=topk."}),
     TopKRow<&params::Encoding::topk_bits>({
         .name = "topk_bits", .group = kWireGroup, .counts = SendsTopK,

@@ -19,12 +19,11 @@ ABSL_FLAG(std::string, join, "",
           "keeps the certificate that it gets in --state_dir. Empty means $LODESTAR_JOIN, "
           "which keeps the string out of the list of processes. If that is not set either, the "
           "kept certificate for the cluster is used, or plain text.");
-ABSL_FLAG(
-    lodestar::LocalPath, state_dir, "",
-    "Folder for keys and certificates, open to this user only. Empty means "
-    "$STATE_DIRECTORY, $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar. On the "
-    "coordinator it also has the cluster's authority: keep a copy of it in a safe place. "
-    "If a worker is given the flag, it also keeps its residuals there (see --keep_residuals).");
+ABSL_FLAG(lodestar::LocalPath, state_dir, "",
+          "Folder for keys and certificates, open to this user only. Empty means $STATE_DIRECTORY, "
+          "$XDG_STATE_HOME/lodestar or ~/.local/state/lodestar. On the coordinator, the folder "
+          "also has the cluster's authority: keep a copy of the folder in a safe place. A worker "
+          "with this flag also keeps its residuals in the folder (see --keep_residuals).");
 ABSL_FLAG(lodestar::LocalPath, tls_cert, "",
           "File with a certificate (PEM) of your own authority, instead of --join. One of its "
           "names must be the URI spiffe://DOMAIN/ROLE/NAME, where ROLE is server, worker, "
