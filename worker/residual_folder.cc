@@ -60,8 +60,9 @@ absl::StatusOr<std::unique_ptr<ResidualFolder>> ResidualFolder::Take(const std::
   while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK && clock->Now() < deadline) {
       if (!std::exchange(is_told, true)) {
-        logging::LogInfo("another process holds {}; waits for its end for at most {}", path,
-                         absl::FormatDuration(patience));
+        logging::LogInfo(
+            "another process holds {}; this worker waits at most {} for that process to end", path,
+            absl::FormatDuration(patience));
       }
       clock->Sleep(kPause);
       continue;

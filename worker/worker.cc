@@ -280,8 +280,8 @@ void Worker::Do(const life::Lifecycle::Connect&) {
 
 void Worker::DropWhatServersLack(const absl::Status& reason) {
   logging::LogWarn(
-      "{}; this worker drops its residual and the saved data of its last round, and registers "
-      "again",
+      "{}; this worker drops its residual (what encodings had lost) and the saved data of its last "
+      "round, and registers again",
       reason.message());
   {
     absl::MutexLock lock(&mutex_);
@@ -365,7 +365,7 @@ void Worker::Do(const life::Lifecycle::CarryOut& order) {
                     life.worker, life.incarnation, order.grant.num_samples);
   absl::StatusOr<messages::RoundReport> report = RunRound(order.grant);
   if (report.ok()) {
-    logging::LogDebug("round handed in round={} worker={} incarnation={} samples={}", report->round,
+    logging::LogDebug("round delivered round={} worker={} incarnation={} samples={}", report->round,
                       life.worker, life.incarnation, report->num_samples);
     workload_->Complete(&*report);
     AddDeviceMetrics(devices_, &report->metrics);

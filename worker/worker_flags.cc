@@ -167,7 +167,7 @@ constexpr absl::Duration kLongestLeave = absl::Hours(24);
 
 absl::Status BadFlag(absl::string_view flag, absl::string_view value, absl::string_view allowed) {
   return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, "='", value, "': allowed is ", allowed));
+      absl::StrCat("--", flag, "='", value, "' is unknown; allowed: ", allowed));
 }
 
 absl::StatusOr<model::Recompute> ParseRecompute(const std::string& value) {

@@ -386,12 +386,13 @@ absl::Status VerifyCheckpointFile(storage::FileSystem& file_system, const std::s
   if (absl::IsCancelled(read) || MayBeWhole(read)) return read;
   if (!read.ok()) return absl::DataLossError(read.message());
   if (num_bytes != file.num_bytes) {
-    return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, but ", kManifestName,
-                                            " says ", file.num_bytes));
+    return absl::DataLossError(absl::StrCat(path, " is damaged: it has ", num_bytes, " bytes, but ",
+                                            kManifestName, " says ", file.num_bytes, " bytes"));
   }
   if (crc32c == file.crc32c) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("%s has crc32c %08x, but %s says %08x", path, crc32c,
-                                             kManifestName, file.crc32c));
+  return absl::DataLossError(
+      absl::StrFormat("%s is damaged: its content has crc32c %08x, but %s says %08x", path, crc32c,
+                      kManifestName, file.crc32c));
 }
 
 absl::StatusOr<Manifest> VerifyCheckpoint(storage::FileSystem& file_system,

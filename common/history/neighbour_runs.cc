@@ -86,8 +86,8 @@ class Search {
                      NamesIn(folder, path, NeighbourRuns::kMaxEntries, &is_cut));
     if (is_cut) {
       notes.push_back(absl::StrCat("folder ", PeerText(path, PATH_MAX), " has more than ",
-                                   NeighbourRuns::kMaxEntries,
-                                   " entries; only so many were searched for runs"));
+                                   NeighbourRuns::kMaxEntries, " entries; only ",
+                                   NeighbourRuns::kMaxEntries, " of them were searched for runs"));
     }
     for (const std::string& name : names) {
       FileDescriptor run(

@@ -55,8 +55,8 @@ absl::Status CheckMode(const JobSpec& job) {
   }
   if (job.max_rounds_ahead == 0 && job.mode == Mode::kAsyncLocalSgd) {
     return Refuse("max_rounds_ahead", "0",
-                  "means lock step, which for workers with local steps is --mode=local_sgd; use "
-                  "that mode, or give at least 1");
+                  "means lock step, and lock step with local steps is --mode=local_sgd; use that "
+                  "mode, or give at least 1");
   }
   if (job.max_staleness >= 0 && job.mode != Mode::kAsyncLocalSgd) {
     return Refuse("max_staleness", absl::StrCat(job.max_staleness),
@@ -248,11 +248,10 @@ absl::Status CheckEncodings(const JobSpec& job) {
                   "Leave --error_feedback on, or use int4");
   }
   if (job.robust_mean.is_robust()) {
-    return Refuse(
-        "push_encoding", "topk",
-        absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
-                     ": most workers send no value for an element, so its median would be 0. Leave "
-                     "out one of the two"));
+    return Refuse("push_encoding", "topk",
+                  absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+                               ": most workers send no value for an element, so its median would "
+                               "be 0. Leave out one of the two flags"));
   }
   return absl::OkStatus();
 }
@@ -289,7 +288,7 @@ absl::Status CheckSchedule(const JobSpec& job) {
   if (schedule.kind == ScheduleKind::kProgram && !CanTakeProgramRates(job)) {
     return Refuse("lr_schedule", "program",
                   "needs --model=client and another mode than async, because in async the servers "
-                  "have the schedule. Give --lr_schedule=constant, cosine or linear");
+                  "set the learning rate. Give --lr_schedule=constant, cosine or linear");
   }
   if (schedule.kind == ScheduleKind::kProgram && !(schedule.peak > 0.0)) {
     return Refuse("learning_rate", absl::StrCat(schedule.peak),
@@ -298,11 +297,13 @@ absl::Status CheckSchedule(const JobSpec& job) {
   }
   if (schedule.warmup_rounds > schedule.total_rounds) {
     return Refuse("warmup_rounds", absl::StrCat(schedule.warmup_rounds),
-                  absl::StrCat("exceeds --rounds=", schedule.total_rounds, "; give at most that"));
+                  absl::StrCat("exceeds --rounds=", schedule.total_rounds, "; give at most ",
+                               schedule.total_rounds));
   }
   if (schedule.minimum > schedule.peak) {
-    return Refuse("min_learning_rate", absl::StrCat(schedule.minimum),
-                  absl::StrCat("exceeds --learning_rate=", schedule.peak, "; give at most that"));
+    return Refuse(
+        "min_learning_rate", absl::StrCat(schedule.minimum),
+        absl::StrCat("exceeds --learning_rate=", schedule.peak, "; give at most ", schedule.peak));
   }
   return absl::OkStatus();
 }
@@ -314,7 +315,8 @@ absl::Status CheckBatch(const JobSpec& job) {
                                "; give one of the two flags"));
   }
   if (job.batch_size == 0 && job.global_batch_size == 0) {
-    return Refuse("batch_size", "0", "needs --global_batch_size; give one of the two");
+    return Refuse("batch_size", "0",
+                  "needs --global_batch_size; give a value above 0 for one of the two flags");
   }
   if (job.global_batch_size > 0 && job.global_batch_size < job.min_workers) {
     return Refuse(

@@ -72,7 +72,7 @@ TEST(ValidateJobSpecTest, AcceptsEachModeWithItsFlags) {
 TEST(ValidateJobSpecTest, AsyncLocalSgdNamesWhatContradictsIt) {
   ExpectRefused({
       {[](JobSpec& j) { j.mode = Mode::kAsyncLocalSgd, j.max_rounds_ahead = 0; },
-       "lock step, which for workers with local steps is --mode=local_sgd"},
+       "lock step with local steps is --mode=local_sgd"},
       {[](JobSpec& j) {
          j.mode = Mode::kAsyncLocalSgd, j.outer_optimizer = OuterOptimizerKind::kAverage;
        },

@@ -88,10 +88,10 @@ absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address)
   if (address.size() <= kMaxAddressBytes && ParseHostPort("", address, /*lowest_port=*/1).ok()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("the address of ", what, ", \"", PeerText(address, kMaxAddressBytes),
-                   "\", is not HOST:PORT with a port of 1 to ", kMaxPort,
-                   "; this program does not connect to it. Correct --advertise of that server"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the address of ", what, ", \"", PeerText(address, kMaxAddressBytes),
+      "\", is not HOST:PORT with a port of 1 to ", kMaxPort,
+      "; this program does not connect to that server. Correct --advertise of the server"));
 }
 
 }  // namespace lodestar::net

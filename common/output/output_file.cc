@@ -58,8 +58,8 @@ absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("the path of the file is empty");
   if (path == "-") {
     return absl::InvalidArgumentError(
-        "- would mean standard output, but a file is written; give a path (./- for a file of that "
-        "name)");
+        "the path - would mean standard output, but this program writes a file; give a path (./- "
+        "for a file called -)");
   }
   struct stat followed;
   const bool exists = stat(path.c_str(), &followed) == 0;

@@ -61,8 +61,9 @@ absl::StatusOr<std::vector<Bucket>> PlanBuckets(const Layout& layout,
                                                 int64_t bucket_bytes) {
   constexpr int64_t kElementBytes = sizeof(float);
   if (bucket_bytes < kElementBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--bucket_bytes=", bucket_bytes, " is below ", kElementBytes));
+    return absl::InvalidArgumentError(absl::StrCat("--bucket_bytes=", bucket_bytes, " is below ",
+                                                   kElementBytes, "; give at least ",
+                                                   kElementBytes));
   }
   RETURN_IF_ERROR(CheckCover(layout, shards));
   const int64_t segment = SegmentElements(layout);

@@ -489,7 +489,7 @@ std::string WhatWouldDo(const ExchangeChoice& choice, const job::JobSpec& base,
   }
   if (const auto times = FasterLinksThatDo(base, layout, num_servers, facts, bounds);
       times.has_value()) {
-    ways.insert(ways.begin(), absl::StrFormat("use links %.1f times as fast", *times));
+    ways.insert(ways.begin(), absl::StrFormat("use links that are %.1f times as fast", *times));
   }
   const ExchangeOption& best = choice.options[choice.chosen];
   constexpr double kWorthIt = 0.5;

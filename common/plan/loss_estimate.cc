@@ -243,9 +243,9 @@ LossEstimate OfLocalSteps(const job::JobSpec& job, const TrainingFacts& training
   const int workers = training.num_workers;
   if (job.overlap_steps > 0 && job.local_steps < kLeastStepsWithOverlap) {
     return {.percent = std::nullopt,
-            .reason = absl::StrCat("overlap with ", job.local_steps, " local steps, fewer than ",
-                                   kLeastStepsWithOverlap,
-                                   ": the loss is not known; it was 20 % with 5 steps")};
+            .reason = absl::StrCat("overlap with only ", job.local_steps,
+                                   " local steps; with fewer than ", kLeastStepsWithOverlap,
+                                   ", the loss is not known, but it was 20 % with 5 steps")};
   }
   const bool has_momentum = job.outer_optimizer == job::OuterOptimizerKind::kNesterov;
   if (has_momentum && job.local_steps < kLeastSteps) {

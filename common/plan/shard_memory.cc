@@ -40,8 +40,9 @@ std::string Part(const char* name, int64_t bytes) {
 
 std::string ShardMemory::Describe() const {
   return absl::StrCat(BytesText(steady()), ": weights ", BytesText(weights),
-                      Part("optimizer state", optimizer_state), Part("sums", sums),
-                      Part("weights as workers decode them", shadow), Part("staging", staging));
+                      Part("optimizer state", optimizer_state), Part("sums of contributions", sums),
+                      Part("weights as workers have them", shadow),
+                      Part("contributions in transit", staging));
 }
 
 int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes) {

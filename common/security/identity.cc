@@ -48,7 +48,7 @@ absl::StatusOr<Role> ParseRole(absl::string_view what, absl::string_view text) {
     if (text == RoleName(role)) return role;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(what, "='", text, "': allowed is worker, server, operator, viewer"));
+      absl::StrCat(what, "='", text, "' is unknown; allowed: worker, server, operator, viewer"));
 }
 
 absl::Status CheckIdentityName(absl::string_view name) {

@@ -114,11 +114,12 @@ TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
                                  .available_bytes = 20'000'000'000,
                                  .limited_by = "this machine"};
   const plan::ShardMemory needed = plan::EstimateShardMemory(job, kElements);
-  EXPECT_THAT(plan::CheckShardMemory(needed, host),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("needs 106.60 GB: weights 26.63 GB, optimizer state "
-                                       "53.27 GB, sums 26.63 GB, staging 67.1 MB"),
-                             HasSubstr("at least 6 such servers"))));
+  EXPECT_THAT(
+      plan::CheckShardMemory(needed, host),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("needs 106.60 GB: weights 26.63 GB, optimizer state 53.27 GB, sums "
+                               "of contributions 26.63 GB, contributions in transit 67.1 MB"),
+                     HasSubstr("at least 6 such servers"))));
   EXPECT_OK(plan::CheckShardMemory(plan::EstimateShardMemory(job, kElements / 6), host));
 }
 
@@ -162,9 +163,10 @@ TEST(ShardMemoryTest, EachPartIsNamed) {
   const plan::ShardMemory memory = plan::EstimateShardMemory(job, 250'000'000);
   EXPECT_EQ(memory.weights, 1'000'000'000);
   EXPECT_EQ(memory.checkpoint(), 3'000'000'000);
-  EXPECT_THAT(memory.Describe(),
-              AllOf(HasSubstr("weights 1.00 GB, optimizer state 2.00 GB, sums 1.00 GB"),
-                    HasSubstr("weights as workers decode them 2.00 GB, staging 67.1 MB")));
+  EXPECT_THAT(
+      memory.Describe(),
+      AllOf(HasSubstr("weights 1.00 GB, optimizer state 2.00 GB, sums of contributions 1.00 GB"),
+            HasSubstr("weights as workers have them 2.00 GB, contributions in transit 67.1 MB")));
 }
 
 TEST(ShardMemoryTest, WhatDoesNotFitIsRefusedWithBothNumbers) {

@@ -95,7 +95,7 @@ class Program {
         continue;
       }
       EXPECT_EQ(lodestar_block_ready(handle(), 1), 3);
-      EXPECT_THAT(lodestar_last_error(), HasSubstr("block 1 is averaged"));
+      EXPECT_THAT(lodestar_last_error(), HasSubstr("block 1 has averaged tensors"));
       EXPECT_EQ(lodestar_block_ready(handle(), 2), 0) << lodestar_last_error();
       ASSERT_EQ(lodestar_step_done(handle(), 1.0, 0, step.num_samples), 0);
     }

@@ -101,8 +101,10 @@ TEST_F(StandoffTest, ToldToStopItGivesUpOnServersThatKeepItWaiting) {
   ASSERT_NO_FATAL_FAILURE(Begin(impatient, &standoff));
   standoff.worker->RequestStop();
   standoff.run.join();
-  EXPECT_THAT(standoff.left, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                                      HasSubstr("--leave_timeout): round 0 is not delivered")));
+  EXPECT_THAT(
+      standoff.left,
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               HasSubstr("--leave_timeout): the contribution to round 0 is not delivered")));
 }
 
 TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
@@ -112,8 +114,9 @@ TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
   standoff.worker->RequestStop();
   ASSERT_OK(standoff.cluster->StartAgain(0));
   standoff.run.join();
-  EXPECT_THAT(standoff.left, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                                      HasSubstr("incarnation: round 0 is not delivered")));
+  EXPECT_THAT(standoff.left,
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr("incarnation: the contribution to round 0 is not delivered")));
 }
 
 // Passes on the metadata by which a call shows its caller.

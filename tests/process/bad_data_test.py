@@ -60,14 +60,14 @@ class BadDataTest(ClusterTestCase):
     good = [i % 256 for i in range(1000)]
     self.expect_refused([
         ("too_large", {"tokens.bin": tokens(good[:500] + [300] + good[:500])},
-         ["tokens.bin", "token 300", "offset 2024", "256", "uint16", "GPT-2"]),
+         ["tokens.bin", "token at offset 2024 is 300", "256", "uint16", "GPT-2"]),
         ("too_large_without_header", {"tokens.bin": struct.pack("<1001H", *good, 999)},
-         ["tokens.bin", "token 999", "offset 2000", "256"]),
+         ["tokens.bin", "token at offset 2000 is 999", "256"]),
         ("wide", {"tokens.bin": struct.pack("<1000I", *good)},
          ["tokens.bin", "look like uint32", "--token_bytes=4"]),
         ("wide_by_header", {"tokens.bin": tokens([1] * 1000, 20240801, 7, width="I")[:-4] +
                             struct.pack("<I", 100000)},
-         ["tokens.bin", "token 100000", "offset 5020", "Llama 3", "128256"]),
+         ["tokens.bin", "token at offset 5020 is 100000", "Llama 3", "128256"]),
     ], connects=True)
     self.expect_refused([
         ("truncated", {"tokens.bin": tokens(good, count=2000)},
@@ -145,7 +145,7 @@ class BadDataTest(ClusterTestCase):
     without_images = {name: content for name, content in good.items() if name != IMAGES}
     self.expect_refused([
         ("label", {**good, LABELS: idx_labels([0, 1, 2, 3, 0])},
-         [LABELS, "label 3", "offset 11", "3 classes"]),
+         [LABELS, "label at offset 11 is 3", "3 classes"]),
         ("size", {**good, IMAGES: idx_images(5, side=3), HELDOUT_IMAGES: idx_images(2, side=3)},
          [IMAGES, "9 pixels", "4 pixels"]),
         ("text", {"a.txt": "words " * 100}, ["holds text", "needs images"]),
@@ -173,7 +173,7 @@ class BadDataTest(ClusterTestCase):
     good = {name: bytes(2 * CIFAR10_RECORD_BYTES) for name in names}
     self.expect_refused([
         ("label", {**good, names[5]: b"\2" + bytes(CIFAR10_RECORD_BYTES - 1)},
-         [names[5], "label 2", "offset 0", "2 classes"]),
+         [names[5], "label at offset 0 is 2", "2 classes"]),
     ], connects=True)
     self.expect_refused([
         ("truncated", {**good, names[2]: bytes(2 * CIFAR10_RECORD_BYTES - 1)},

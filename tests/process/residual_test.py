@@ -105,7 +105,7 @@ class ResidualTest(ClusterTestCase):
     self.train("killed", ["--state_dir=STATE"], kills=2, pause=await_expiry, mode="local_sgd",
                local_steps=3, lease="1s")
     for log in self.later_logs:
-      self.assertRegex(log, r"continues with the residual of round \d+, which \d+ of \d+ buckets")
+      self.assertRegex(log, r"continues with the residual of round \d+; the servers have counted \d+ of \d+ buckets")
     self.assertEqual(int(self.last_row.get("residuals_lost", 0)), 0)
 
 

@@ -226,8 +226,8 @@ absl::StatusOr<ExtraSamples> CallerWorkload::GetMore() {
   // Without samples of its own, a grant has the position of the samples that come next.
   if (!has_asked_without_samples_ && grant.first_position == grant_.first_position) {
     return absl::UnimplementedError(
-        "the servers are of an earlier release, which hands out no more samples within a round. "
-        "Upgrade the servers, or give loader() accumulate=");
+        "the servers are of an earlier release, which cannot give a worker more samples within a "
+        "round. Upgrade the servers, or give loader() accumulate=");
   }
   forecast_.OnGrant(grant);
   forecast_.step = step_.step;

@@ -144,8 +144,9 @@ absl::Status Expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
   RETURN_IF_ERROR(CheckWorker(worker));
   RETURN_IF_ERROR(CheckStep(step));
   if (ahead < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "ahead is ", ahead, ", but must be at least 1; 1 means the step after the present one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the argument ahead is ", ahead,
+                     ", but must be at least 1; 1 means the step after the present one"));
   }
   *step = {};
   step->size = sizeof(lodestar_step);

@@ -203,8 +203,9 @@ absl::Status StepHandoff::CheckBeforeBlocks(absl::string_view what) const {
   }
   if (has_ready_blocks_) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, " is set after a block of the gradient is ready, and may have been ",
-                     "sent; set it before the first one"));
+        absl::StrCat(what,
+                     " was set after a block of the gradient was reported as ready, so the block "
+                     "may have been sent; set it before the first block is ready"));
   }
   return absl::OkStatus();
 }

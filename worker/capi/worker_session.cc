@@ -232,9 +232,10 @@ absl::Status WorkerSession::AddTensor(params::TensorSpec tensor) {
 absl::Status WorkerSession::SetData(const messages::DatasetInfo& data) {
   if (data_.has_value()) RETURN_IF_ERROR(CheckNotStarted());
   if (data.num_train_samples < 1 || data.num_heldout_samples < 0 || data.tokens_per_sample < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        data.num_train_samples, " training samples, ", data.num_heldout_samples, " held out, ",
-        data.tokens_per_sample, " predictions in each; they must be at least 1, 0 and 1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the data have ", data.num_train_samples, " training samples, ",
+                     data.num_heldout_samples, " held-out samples and ", data.tokens_per_sample,
+                     " predictions per sample; give at least 1, 0 and 1"));
   }
   data_ = data;
   return absl::OkStatus();
@@ -481,12 +482,13 @@ absl::Status WorkerSession::EndBeforeTheJob() const {
 absl::Status WorkerSession::SetLearningRate(int block, double rate) {
   const int num_blocks = layout_.has_value() ? layout_->num_blocks() : 0;
   if (block < -1 || block >= num_blocks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "block ", block, " has a learning rate; the layout has ", num_blocks, " blocks"));
+    return absl::InvalidArgumentError(absl::StrCat("a learning rate was set for block ", block,
+                                                   ", but the number of blocks in the layout is ",
+                                                   num_blocks, "; -1 means all blocks"));
   }
   if (!(rate >= 0.0 && rate <= job::kMaxLearningRate)) {
     return absl::InvalidArgumentError(absl::StrCat("the learning rate of a step is ", rate,
-                                                   "; wanted is 0 to ", job::kMaxLearningRate));
+                                                   "; it must be 0 to ", job::kMaxLearningRate));
   }
   return handoff_.SetLearningRate(block, rate);
 }
@@ -501,8 +503,8 @@ absl::Status WorkerSession::SetWeight(int64_t weight) {
     absl::MutexLock lock(&mutex_);
     if (registration_.has_value() && !registration_->index.has_value()) {
       return absl::UnimplementedError(
-          "the servers are of an earlier release, which takes no weights. Upgrade the servers, and "
-          "start this program again");
+          "the servers are of an earlier release, which cannot take the weight of a step. Upgrade "
+          "the servers, and start this program again");
     }
   }
   return handoff_.SetWeight(weight);
@@ -517,7 +519,8 @@ absl::Status WorkerSession::BlockReady(int block) {
   if (layout_->is_averaged(block)) {
     return absl::InvalidArgumentError(
         absl::StrCat("block ", block,
-                     " is averaged and sent at the end of the step; do not report it as ready"));
+                     " has averaged tensors, which are sent at the end of the step; do not report "
+                     "this block as ready"));
   }
   return handoff_.BlockReady(block);
 }
@@ -533,8 +536,8 @@ absl::Status WorkerSession::CheckHasNoLocalSteps(absl::string_view what) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("this job has local steps, so a step cannot be ", what,
-                   ". The program's own optimizer makes none, one or several steps with its "
-                   "samples; report it as done in each case"));
+                   ". Let the program's optimizer make any number of steps with the samples, and "
+                   "report the step as done"));
 }
 
 absl::Status WorkerSession::SkipStep() {

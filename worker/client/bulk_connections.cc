@@ -258,8 +258,9 @@ absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, params::Encoding 
   const params::Bucket& plan = config_.buckets[bucket];
   if (num_bytes != static_cast<size_t>(params::EncodedBytes(encoding, plan.range.size()))) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "bucket ", bucket, " has ", plan.range.size(), " elements, which the ", num_bytes,
-        " bytes of ", params::EncodingName(encoding), " to be sent do not fit"));
+        "bucket ", bucket, " has ", plan.range.size(), " elements, but the data to be sent have ",
+        num_bytes, " bytes of ", params::EncodingName(encoding),
+        ", which is not the size of that many elements"));
   }
   return stream;
 }

@@ -82,8 +82,8 @@ absl::Status BulkPullCall::CheckKind(const wire::PullChunkHeader& header) const 
   const PullTarget& target = targets_[num_arrived_];
   if (received_ > 0 && header.version != version_) {
     return absl::DataLossError(absl::StrCat(
-        "bucket ", header.bucket, " arrived in version ", header.version.value(), ", but version ",
-        version_.value(), " was expected, as in the chunk before; the worker pulls again"));
+        "bucket ", header.bucket, " arrived in version ", header.version.value(),
+        ", but the chunk before it had version ", version_.value(), "; the worker pulls again"));
   }
   const bool is_whole = header.encoding == v1::ENCODING_FP32;
   const bool are_changes = header.encoding == wire::ToProto(encoding_.kind()) &&
@@ -93,10 +93,11 @@ absl::Status BulkPullCall::CheckKind(const wire::PullChunkHeader& header) const 
     return absl::OkStatus();
   }
   return absl::DataLossError(absl::StrCat(
-      "bucket ", header.bucket, " arrived in encoding ", static_cast<int>(header.encoding),
-      " as a change of version ", header.base_version.value(), ", but this worker asked for fp32",
-      target.held.has_value() ? absl::StrCat(" or a change in ", params::EncodingName(encoding_),
-                                             " of version ", target.held->value())
+      "bucket ", header.bucket, " arrived as a change since version ", header.base_version.value(),
+      " in encoding number ", static_cast<int>(header.encoding),
+      ", but this worker asked for the weights in fp32",
+      target.held.has_value() ? absl::StrCat(" or a change since version ", target.held->value(),
+                                             " in ", params::EncodingName(encoding_))
                               : "",
       "; use the same release on both sides"));
 }

@@ -315,7 +315,7 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
     for (int hop = 0; hop < kMaxHops; ++hop) {
       const std::optional<std::string> address = CoordinatorOf(answer);
       if (!address.has_value()) break;
-      logging::LogInfo("{}; goes there", answer.message());
+      logging::LogInfo("{}; this worker connects to that server", answer.message());
       GoTo(*address);
       Connect();
       answer = attempt();
@@ -415,9 +415,11 @@ absl::StatusOr<messages::Grant> ClusterSession::AwaitAhead(Round round) {
     patience = path_.Patience(kLeastPatienceAhead, kMostPatienceAhead);
   }
   if (ahead == nullptr || ahead->round() != round)
-    return absl::NotFoundError("the grant was not asked for in advance");
+    return absl::NotFoundError("this worker has not asked for this grant in advance");
   const std::optional<v1::Grant> grant = ahead->Await(patience);
-  if (!grant.has_value()) return absl::UnavailableError("the request in advance brought no grant");
+  if (!grant.has_value())
+    return absl::UnavailableError(
+        "the servers have not answered the early request for a grant yet");
   return Understood("NextGrant", wire::FromProto(*grant));
 }
 
@@ -534,7 +536,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
     } else if (!absl::IsCancelled(status)) {
       calls.on_unanswered(status);
       unreachable.Log(logging::LogLevel::kWarn, "heartbeat",
-                      absl::StrCat("heartbeat failed: ", status.message()));
+                      absl::StrCat("the heartbeat to the coordinator failed: ", status.message()));
       const bool is_silent = absl::IsDeadlineExceeded(status) && pace.OnSilence(clock.Now());
       if (is_silent || RemedyFor(status) == Remedy::kReconnect) ReplaceSilentChannel();
     }

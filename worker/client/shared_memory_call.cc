@@ -107,7 +107,7 @@ absl::Status SharedMemoryCall::MarkRead(uint64_t offset) {
       offset >= OffsetOf(2 * settings_.blocks)) {
     return absl::DataLossError(absl::StrCat(
         "the server wrote at offset ", offset,
-        " of shared memory, which is no place for its data; use the same release on both sides"));
+        " of shared memory, where it may not write; use the same release on both sides"));
   }
   if (is_closed_) return absl::OkStatus();
   pending_.add_writable(offset);

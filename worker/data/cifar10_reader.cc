@@ -43,7 +43,7 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
   const int64_t num_bytes = opened->num_bytes();
   if (num_bytes == 0 || num_bytes % kRecordBytes != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, ": ", num_bytes, " bytes; the record at offset ",
+        path, ": the file has ", num_bytes, " bytes, and the record at offset ",
         num_bytes / kRecordBytes * kRecordBytes, " is not complete (a record has ", kRecordBytes,
         " bytes). The file is cut short, or is not the binary version of CIFAR-10; download it "
         "again"));

@@ -117,7 +117,7 @@ TEST(Cifar10ReaderTest, LabelOutOfRangeNamesFileAndOffset) {
   const absl::Status status = OpenDataset(folder.root(), Input()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("data_batch_4.bin: label 10 at offset 30730")));
+              AllOf(HasSubstr("data_batch_4.bin: the label at offset 30730 is 10")));
 }
 
 TEST(Cifar10ReaderTest, ImageSizeMustBeTheModels) {

@@ -157,7 +157,7 @@ absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Inflate(const std::str
     }
     if (announced_bytes.has_value() && num_inflated() > *announced_bytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": has more unpacked bytes than its header announces (",
+          absl::StrCat(path, ": the file has more unpacked bytes than its header announces (",
                        *announced_bytes, "); download it or make it again"));
     }
   }
@@ -202,7 +202,7 @@ absl::Status DataFile::ReadFrom(int descriptor, int64_t offset, absl::Span<uint8
   if (out.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("data file ", path_, " has ", num_bytes_,
-                   " bytes by its file system, but reading ends at offset ", offset,
+                   " bytes according to its file system, but reading ends at offset ", offset,
                    "; copy it to a disk of this machine"));
 }
 

@@ -51,8 +51,8 @@ absl::StatusOr<std::vector<int64_t>> ParseWords(const std::string& path,
   }
   if (words[0] != magic) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: magic number 0x%08x at offset 0, expected 0x%08x (IDX, unsigned bytes); give the "
-        "file of this name from a data set in the format of MNIST",
+        "%s: the magic number at offset 0 is 0x%08x, but must be 0x%08x (IDX, unsigned bytes); "
+        "give the file of this name from a data set in the format of MNIST",
         path, words[0], magic));
   }
   words.erase(words.begin());
@@ -79,8 +79,8 @@ absl::StatusOr<IdxHeader> ParseImagesHeader(const std::string& path,
   const auto is_side = [](int64_t side) { return side >= 1 && side <= kMaxImageSide; };
   if (is_side(header.shape.height) && is_side(header.shape.width)) return header;
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": images of ", header.shape.height, "x", header.shape.width,
-                   " pixels at offset 8, expected sides of 1 to ", kMaxImageSide,
+      absl::StrCat(path, ": by the header at offset 8, images have ", header.shape.height, "x",
+                   header.shape.width, " pixels, but a side must have 1 to ", kMaxImageSide,
                    " pixels; copy the file again, or give smaller images"));
 }
 
@@ -138,9 +138,10 @@ absl::StatusOr<ImageFile> OpenPair(const std::string& folder, const char* images
   ASSIGN_OR_RETURN(const IdxFile labels, OpenPart(folder, labels_name, &ParseLabelsHeader, corpus));
   const int64_t num_labels = labels.header.num_entries;
   if (images.header.num_entries != num_labels) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        labels.file->path(), ": ", num_labels, " labels at offset 4, but ", images.file->path(),
-        " has ", images.header.num_entries, " images; take both from the same data set"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(labels.file->path(), ": by the header at offset 4, there are ", num_labels,
+                     " labels, but ", images.file->path(), " has ", images.header.num_entries,
+                     " images; take both from the same data set"));
   }
   *shape = images.header.shape;
   ImageFile file;
@@ -169,9 +170,9 @@ absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder) {
                    OpenPair(folder, kFileNames[2], kFileNames[3], &corpus, &heldout_shape));
   if (heldout_shape != corpus.shape) {
     return absl::InvalidArgumentError(
-        absl::StrCat(heldout.images->path(), ": images are ", heldout_shape.ToString(),
-                     " at offset 8, but ", train.images->path(), " has ", corpus.shape.ToString(),
-                     "; take both files from the same data set"));
+        absl::StrCat(heldout.images->path(), ": by the header at offset 8, images are ",
+                     heldout_shape.ToString(), ", but in ", train.images->path(), " they are ",
+                     corpus.shape.ToString(), "; take both files from the same data set"));
   }
   corpus.train.push_back(std::move(train));
   corpus.heldout.push_back(std::move(heldout));

@@ -167,8 +167,8 @@ TEST(IdxReaderTest, MissingFileIsNamed) {
 
 TEST(IdxReaderTest, WrongMagicIsAnError) {
   EXPECT_THAT(ErrorWith(kTrainImages, Labels(12) + std::string(64, '\0')),
-              AllOf(HasSubstr("magic number 0x00000801 at offset 0"), HasSubstr("0x00000803")));
-  EXPECT_THAT(ErrorWith(kTestLabels, Images(3)), HasSubstr("expected 0x00000801"));
+              AllOf(HasSubstr("magic number at offset 0 is 0x00000801"), HasSubstr("0x00000803")));
+  EXPECT_THAT(ErrorWith(kTestLabels, Images(3)), HasSubstr("must be 0x00000801"));
 }
 
 TEST(IdxReaderTest, TruncatedFilesAreErrors) {
@@ -182,16 +182,16 @@ TEST(IdxReaderTest, TruncatedFilesAreErrors) {
 
 TEST(IdxReaderTest, HeaderWithHugeNumbersIsAnError) {
   EXPECT_THAT(ErrorWith(kTrainImages, BigEndianBytes({0x803, 0xffffffff, 0xffffffff, 0xffffffff})),
-              HasSubstr("expected sides of 1 to"));
+              HasSubstr("a side must have 1 to"));
   EXPECT_THAT(ErrorWith(kTrainImages, BigEndianBytes({0x803, 0xffffffff, 16384, 16384})),
               HasSubstr("ends at offset 16"));
   EXPECT_THAT(ErrorWith(kTrainImages, BigEndianBytes({0x803, 5, 0, 3})),
-              HasSubstr("images of 0x3 pixels at offset 8"));
+              HasSubstr("at offset 8, images have 0x3 pixels"));
 }
 
 TEST(IdxReaderTest, CountsMustMatch) {
   EXPECT_THAT(ErrorWith(kTrainLabels, Labels(11)),
-              AllOf(HasSubstr("11 labels at offset 4"), HasSubstr("12 images")));
+              AllOf(HasSubstr("at offset 4, there are 11 labels"), HasSubstr("12 images")));
 }
 
 TEST(IdxReaderTest, LabelOutOfRangeNamesFileAndOffset) {
@@ -199,9 +199,9 @@ TEST(IdxReaderTest, LabelOutOfRangeNamesFileAndOffset) {
               HasSubstr("has 11"));
   std::string labels = Labels(12);
   labels[8 + 7] = 10;
-  EXPECT_THAT(
-      ErrorWith(kTrainLabels, labels),
-      AllOf(HasSubstr("train-labels-idx1-ubyte: label 10 at offset 15"), HasSubstr("10 classes")));
+  EXPECT_THAT(ErrorWith(kTrainLabels, labels),
+              AllOf(HasSubstr("train-labels-idx1-ubyte: the label at offset 15 is 10"),
+                    HasSubstr("10 classes")));
 }
 
 TEST(IdxReaderTest, ImageSizeMustBeTheModels) {
@@ -211,7 +211,7 @@ TEST(IdxReaderTest, ImageSizeMustBeTheModels) {
               AllOf(HasSubstr("6 pixels"), HasSubstr("model flat takes 784 pixels")));
   EXPECT_THAT(ErrorWith(kTestLabels, Labels(3), {"", true, {1, 1, 784}, 10}),
               HasSubstr("the model takes 784 pixels"));
-  EXPECT_THAT(ErrorWith(kTestImages, Images(3, 3, 2)), HasSubstr("images are 1x3x2 at offset 8"));
+  EXPECT_THAT(ErrorWith(kTestImages, Images(3, 3, 2)), HasSubstr("at offset 8, images are 1x3x2"));
   TestFolder folder;
   WriteGood(folder);
   EXPECT_TRUE(OpenDataset(folder.root(), {"flat", true, {1, 1, 6}, 10}).ok());

@@ -36,9 +36,9 @@ absl::Status CheckLabels(const ImageFile& file, const ImageInput& input) {
     if (file.labels[i] < input.num_classes) continue;
     const LabelPlaces& places = file.label_places;
     return absl::InvalidArgumentError(absl::StrCat(
-        places.file->path(), ": label ", file.labels[i], " at offset ",
-        places.offset + i * places.stride, ", but ", params::ModelInWords(input.model_name),
-        " has ", input.num_classes, " classes (0 to ", input.num_classes - 1,
+        places.file->path(), ": the label at offset ", places.offset + i * places.stride, " is ",
+        file.labels[i], ", but ", params::ModelInWords(input.model_name), " has ",
+        input.num_classes, " classes (0 to ", input.num_classes - 1,
         "); use a model with more classes, or correct the label"));
   }
   return absl::OkStatus();
@@ -180,7 +180,7 @@ absl::Status LeaveOutHeldoutCopies(ImageCorpus* corpus) {
     if (twin == nullptr) {
       kept.push_back(std::move(file));
     } else {
-      example = absl::StrCat(file.images->path(), " is ", twin->path());
+      example = absl::StrCat(file.images->path(), " has the same images as ", twin->path());
     }
   }
   const size_t num_left_out = corpus->train.size() - kept.size();
@@ -191,9 +191,9 @@ absl::Status LeaveOutHeldoutCopies(ImageCorpus* corpus) {
         example, "); copy these files again"));
   }
   if (num_left_out > 0) {
-    corpus->notes.push_back(
-        absl::StrCat("not trained on ", num_left_out, num_left_out == 1 ? " file" : " files",
-                     " with the same images as the held-out data, such as ", example));
+    corpus->notes.push_back(absl::StrCat(
+        num_left_out, num_left_out == 1 ? " file is" : " files are",
+        " not trained on because of the same images in the held-out data; for example, ", example));
   }
   return absl::OkStatus();
 }

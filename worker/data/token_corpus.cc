@@ -30,7 +30,9 @@ std::string FilesText(size_t count) {
 }
 
 std::string SideEntriesText(size_t count) {
-  return absl::StrCat(count, " hidden, backup, partial or run ", count == 1 ? "entry" : "entries");
+  return absl::StrCat(count, count == 1
+                                 ? " hidden file, backup, partial download or file of a run"
+                                 : " hidden files, backups, partial downloads or files of a run");
 }
 
 // Returns a text such as "*.bin or *.npy".
@@ -112,9 +114,8 @@ using LeftOut = std::vector<CorpusFile>;
 
 void NoteLeftOut(const LeftOut& files, TokenCorpus* corpus) {
   if (files.empty()) return;
-  corpus->notes.push_back(absl::StrCat(
-      "not used for training or evaluation because of their names: ", FilesText(files.size()),
-      ", such as ", files.front().relative_path));
+  corpus->notes.push_back(absl::StrCat("left out because of their names: ", FilesText(files.size()),
+                                       ", such as ", files.front().relative_path));
 }
 
 // Returns true if `file` is one of `files`, maybe under another name.
@@ -192,11 +193,12 @@ absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const Corp
   }
   NoteLeftOut(left_out, &corpus);
   if (counts.num_empty > 0) {
-    corpus.notes.push_back(absl::StrCat(FilesText(counts.num_empty), " with 0 bytes, left out"));
+    corpus.notes.push_back(
+        absl::StrCat("left out because of 0 bytes: ", FilesText(counts.num_empty)));
   }
   if (counts.num_side_entries > 0) {
-    corpus.notes.push_back(absl::StrCat(SideEntriesText(counts.num_side_entries),
-                                        " left out, such as ", counts.side_entry));
+    corpus.notes.push_back(absl::StrCat("left out: ", SideEntriesText(counts.num_side_entries),
+                                        ", such as ", counts.side_entry));
   }
   return corpus;
 }

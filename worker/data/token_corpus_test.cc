@@ -64,7 +64,7 @@ TEST_F(TokenCorpusTest, HoldsOutByNameAndSaysSo) {
   EXPECT_EQ(PartsOf(corpus), "train.bin train, val.bin heldout");
   EXPECT_EQ(corpus.heldout_name, "1 file by name, such as val.bin");
   EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
-            "not used for training or evaluation because of their names: 1 file, such as test.bin");
+            "left out because of their names: 1 file, such as test.bin");
 }
 
 TEST_F(TokenCorpusTest, CutsWhatHasNoNames) {
@@ -89,9 +89,8 @@ TEST_F(TokenCorpusTest, WhatIsHeldOutByItsOwnPathIsNotSaidToBeLeftOut) {
   folder_.Link("data/val.bin", "link.bin");
   for (const char* heldout : {"data/val.bin", "link.bin"}) {
     ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open(folder_.Path(heldout)));
-    EXPECT_EQ(
-        absl::StrJoin(corpus.notes, "|"),
-        "not used for training or evaluation because of their names: 1 file, such as test.bin");
+    EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
+              "left out because of their names: 1 file, such as test.bin");
   }
 }
 
@@ -101,7 +100,7 @@ TEST_F(TokenCorpusTest, NothingIsTrainedOnThatIsHeldOut) {
   folder_.Link("data/1.bin", "link.bin");
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open(folder_.Path("link.bin")));
   EXPECT_EQ(PartsOf(corpus), "0.bin train, link.bin heldout");
-  EXPECT_THAT(absl::StrJoin(corpus.notes, "|"), HasSubstr("not trained on 1 file"));
+  EXPECT_THAT(absl::StrJoin(corpus.notes, "|"), HasSubstr("1 file is not trained on"));
   EXPECT_THAT(Open(folder_.Path("data")),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("data/0.bin"), HasSubstr("no training data are left"))));
@@ -144,7 +143,7 @@ TEST_F(TokenCorpusTest, EmptyTextIsCountedUnlessItsNameGivesItAPart) {
   WriteAs("test.py", "");
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, OpenText());
   EXPECT_EQ(PartsOf(corpus), "main.py cut");
-  EXPECT_EQ(absl::StrJoin(corpus.notes, "|"), "2 files with 0 bytes, left out");
+  EXPECT_EQ(absl::StrJoin(corpus.notes, "|"), "left out because of 0 bytes: 2 files");
   for (const char* name : {"main.py", "__init__.py", "test.py"}) {
     std::filesystem::remove(folder_.Path(absl::StrCat("data/", name)));
   }
@@ -161,17 +160,17 @@ TEST_F(TokenCorpusTest, CountsHiddenBackupAndPartialEntries) {
   Write("a.txt");
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, OpenText());
   EXPECT_EQ(PartsOf(corpus), "a.txt cut");
-  EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
-            "2 hidden, backup, partial or run entries left out, such as .nfs01");
+  EXPECT_EQ(
+      absl::StrJoin(corpus.notes, "|"),
+      "left out: 2 hidden files, backups, partial downloads or files of a run, such as .nfs01");
 }
 
 TEST_F(TokenCorpusTest, DocumentationDoesNotUndoASplit) {
   for (const char* name : {"train.txt", "validation.txt", "test.txt", "README.md"}) Write(name);
   ASSERT_OK_AND_ASSIGN(const TokenCorpus split, OpenText());
   EXPECT_EQ(PartsOf(split), "train.txt train, validation.txt heldout");
-  EXPECT_EQ(
-      absl::StrJoin(split.notes, "|"),
-      "not used for training or evaluation because of their names: 2 files, such as README.md");
+  EXPECT_EQ(absl::StrJoin(split.notes, "|"),
+            "left out because of their names: 2 files, such as README.md");
   Write("more.txt");
   ASSERT_OK_AND_ASSIGN(const TokenCorpus undone, OpenText());
   EXPECT_EQ(undone.files.size(), 5);

@@ -158,14 +158,15 @@ absl::StatusOr<TokenFileFacts> ParseWordHeader(const std::string& path,
     facts.token_bytes = HeaderWord(start, 3);
   }
   if (HeaderWord(start, 1) != version) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": version ", HeaderWord(start, 1), " at offset 4 of the header of ", facts.writer,
-        ", but Lodestar reads only version ", version, "; make the file again with that version"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the header of ", facts.writer, " has version ", HeaderWord(start, 1),
+                     " at offset 4, but Lodestar reads only version ", version,
+                     "; make the file again with version ", version));
   }
   if (facts.token_bytes != 2 && facts.token_bytes != 4) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": ", facts.token_bytes, " bytes per token at offset 12 of the header of NeMo; ",
-        "it must be 2 or 4; make the file again"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the header of NeMo says ", facts.token_bytes,
+                     " bytes per token at offset 12, but must say 2 or 4; make the file again"));
   }
   const int64_t num_tokens = HeaderWord(start, 2);
   const int64_t wanted_bytes = facts.header_bytes + num_tokens * facts.token_bytes;

@@ -112,7 +112,7 @@ TEST(TokensReaderTest, HeaderThatDoesNotMatchTheSizeIsAnError) {
   ExpectError(Open(folder.Write("b.bin", Header(20240520, 1, 0xffffffff) + content)),
               absl::StatusCode::kInvalidArgument, "b.bin: the header says");
   ExpectError(Open(folder.Write("c.bin", Header(20240520, 7, 100) + content)),
-              absl::StatusCode::kInvalidArgument, "c.bin: version 7 at offset 4");
+              absl::StatusCode::kInvalidArgument, "c.bin: the header of llm.c has version 7 at offset 4");
   ExpectError(Open(folder.Write("d.bin", Header(20240520, 1, 100).substr(0, 500))),
               absl::StatusCode::kInvalidArgument, "d.bin: ends at offset 500 inside its header");
 }
@@ -127,9 +127,9 @@ TEST(TokensReaderTest, TokenOutsideTheVocabularyNamesFileAndOffset) {
   TestFolder folder;
   const std::string content = TokenBytes(Tokens(100));
   ExpectError(Open(folder.Write("a.bin", content), Cut(50042)), absl::StatusCode::kInvalidArgument,
-              "a.bin: token 50042 at offset 84");
+              "a.bin: the token at offset 84 is 50042");
   ExpectError(Open(folder.Write("b.bin", Header(20240520, 1, 100) + content), Cut(50099)),
-              absl::StatusCode::kInvalidArgument, "b.bin: token 50099 at offset 1222");
+              absl::StatusCode::kInvalidArgument, "b.bin: the token at offset 1222 is 50099");
   EXPECT_TRUE(Open(folder.Path("a.bin"), Cut(50100)).ok());
 }
 
@@ -160,10 +160,11 @@ TEST(TokensReaderTest, TokensOfAnotherVocabularyNameTheHeadersAndTheModels) {
   TestFolder folder;
   const std::string path =
       folder.Write("t.bin", Header(20240801, 7, 100) + WideTokenBytes(WideTokens(100)));
-  EXPECT_THAT(Open(path).status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                            AllOf(HasSubstr("t.bin: token 100000 at offset 1024"),
-                                                  HasSubstr("model's vocabulary is 50257"),
-                                                  HasSubstr("Llama 3"), HasSubstr("128256"))));
+  EXPECT_THAT(Open(path).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("t.bin: the token at offset 1024 is 100000"),
+                             HasSubstr("model's vocabulary is 50257"), HasSubstr("Llama 3"),
+                             HasSubstr("128256"))));
 }
 
 TEST(TokensReaderTest, OtherFilesOfLlmcSayWhatTheyAre) {

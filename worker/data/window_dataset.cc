@@ -212,10 +212,10 @@ class WindowDataset : public Dataset {
   absl::Status TokenOutsideVocabulary(const TokenFile& file, int64_t offset, uint32_t token) const {
     const auto signed_token = static_cast<int32_t>(token);
     return absl::InvalidArgumentError(absl::StrCat(
-        file.file->path(), ": token ", token,
-        signed_token < 0 ? absl::StrCat(" (", signed_token, " as int32)") : "", " at offset ",
-        offset, ", but the model's vocabulary is ", cut_.vocabulary, " (tokens 0 to ",
-        cut_.vocabulary - 1, "); read as ", corpus_.reading, ". ", corpus_.advice));
+        file.file->path(), ": the token at offset ", offset, " is ", token,
+        signed_token < 0 ? absl::StrCat(" (", signed_token, " as int32)") : "",
+        ", but the model's vocabulary is ", cut_.vocabulary, " (tokens 0 to ", cut_.vocabulary - 1,
+        "); the file was read as ", corpus_.reading, ". ", corpus_.advice));
   }
 
   int64_t Phase(int64_t epoch) const {
@@ -275,7 +275,7 @@ absl::Status LeaveOutHeldoutCopies(TokenCorpus* corpus) {
     if (twin == nullptr) {
       kept.push_back(file);
     } else if (example.empty()) {
-      example = absl::StrCat(file.file->path(), " is ", twin->path());
+      example = absl::StrCat(file.file->path(), " has the same bytes as ", twin->path());
     }
   }
   const size_t num_left_out = corpus->files.size() - kept.size();
@@ -286,9 +286,9 @@ absl::Status LeaveOutHeldoutCopies(TokenCorpus* corpus) {
         "); give other held-out data"));
   }
   if (num_left_out > 0) {
-    corpus->notes.push_back(
-        absl::StrCat("not trained on ", num_left_out, num_left_out == 1 ? " file" : " files",
-                     " with the same bytes as the held-out data, such as ", example));
+    corpus->notes.push_back(absl::StrCat(
+        num_left_out, num_left_out == 1 ? " file is" : " files are",
+        " not trained on because of the same bytes in the held-out data; for example, ", example));
   }
   return absl::OkStatus();
 }

@@ -216,7 +216,8 @@ TEST_F(ConnectTimeoutTest, SaysWhatItHasNotHandedIn) {
   StartRound(3);
   EXPECT_EQ(Work(kAway), "");
   EXPECT_EQ(Wake(), "connect");
-  EXPECT_THAT(RegisterInVain(kAway, absl::Minutes(6)), HasSubstr("round 3 is not delivered"));
+  EXPECT_THAT(RegisterInVain(kAway, absl::Minutes(6)),
+              HasSubstr("the contribution to round 3 is not delivered"));
 }
 
 TEST_F(LifecycleTest, SaysWhatKeepsItFromComputing) {
@@ -335,7 +336,8 @@ TEST_F(LifecycleTest, WhyItMayNotJoinIsToldOnce) {
     EXPECT_EQ(Take(lifecycle_->OnJoined(now_, absl::UnavailableError("others go on first"))), "");
   };
   be_refused();
-  EXPECT_THAT(told_, HasSubstr("cannot take part yet: others go on first; trying again"));
+  EXPECT_THAT(told_,
+              HasSubstr("cannot take part in the job yet: others go on first; trying again"));
   told_.clear();
   be_refused();
   EXPECT_EQ(told_, "");
@@ -347,7 +349,7 @@ TEST_F(LifecycleTest, AServerThatCannotBeReachedForBulkKeepsTheWorkerOutOfTheRos
   EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
   EXPECT_EQ(lifecycle_->activity(), "start");
   EXPECT_EQ(Try(absl::UnavailableError("shard 1 at b:2 does not answer")), "");
-  EXPECT_THAT(told_, HasSubstr("cannot take part yet: shard 1 at b:2 does not answer"));
+  EXPECT_THAT(told_, HasSubstr("cannot take part in the job yet: shard 1 at b:2 does not answer"));
   EXPECT_EQ(lifecycle_->activity(), "no path");
   EXPECT_EQ(Wake(), "try paths");
   EXPECT_EQ(lifecycle_->activity(), "no path");
@@ -381,7 +383,7 @@ TEST_F(LifecycleTest, AHeldNameIsGivenUpOnceItsHolderHasRenewedItsLeaseAgainAndA
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   const absl::Time asked_first_at = now_;
   EXPECT_EQ(Register(held_for(absl::Seconds(3))), "");
-  EXPECT_THAT(told_, HasSubstr("held; waits at most 3s"));
+  EXPECT_THAT(told_, HasSubstr("held; this program waits at most 3s"));
   // The holder of the name sends heartbeats more often than this worker asks. So each answer says
   // that nearly a whole lease is left.
   int times_asked = 0;
@@ -518,8 +520,8 @@ TEST_F(LifecycleTest, ToldToStopWhileAnotherConnectionIsMadeItStillOwesItsReport
   EXPECT_EQ(Work(Report(0)), "ask report=0");
   EXPECT_EQ(Get(kAway), "");
   EXPECT_EQ(Stop(), "leave (told to stop) report=0");
-  EXPECT_THAT(Left(kAway), HasSubstr("finish DEADLINE_EXCEEDED: stopped on request, but the "
-                                     "coordinator has not accepted the report of round 0"));
+  EXPECT_THAT(Left(kAway), HasSubstr("finish DEADLINE_EXCEEDED: stopped on request, and the "
+                                     "servers have the contribution to round 0"));
 }
 
 TEST_F(LifecycleTest, StopWhileServersAreAwaySaysWhatIsOwedAndUntilWhenItWaits) {
@@ -564,7 +566,7 @@ TEST_F(LifecycleTest, ServersThatKeepAStoppingWorkerWaitingAreLeftAfterItsPatien
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
   EXPECT_EQ(Tick(absl::Hours(1)), "");
   EXPECT_THAT(Work(absl::CancelledError("")),
-              HasSubstr("--leave_timeout): round 5 is not delivered"));
+              HasSubstr("--leave_timeout): the contribution to round 5 is not delivered"));
 }
 
 TEST_F(LifecycleTest, ASignalLeavesItsTimeForLocalStepsAndEachWaitThePatienceOfAWorker) {
@@ -592,8 +594,9 @@ TEST_F(LifecycleTest, BeforeItsMachineGoesAWorkerSaysWhatItCouldNotHandIn) {
   EXPECT_EQ(Tick(absl::Seconds(118)), "");
   lifecycle_->OnActivity(now_, "pull");
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
-  EXPECT_THAT(Work(absl::CancelledError("")),
-              HasSubstr("before this machine is taken away: round 5 is not delivered"));
+  EXPECT_THAT(
+      Work(absl::CancelledError("")),
+      HasSubstr("before this machine is taken away: the contribution to round 5 is not delivered"));
 }
 
 TEST_F(LifecycleTest, AMachineThatIsStillThereAfterItsTimeIsUsedForAMomentMore) {
@@ -617,7 +620,7 @@ TEST_F(LifecycleTest, OfANoticeAndASignalTheShortestTimeCounts) {
   EXPECT_EQ(Tick(absl::Seconds(29)), "") << "the signal has begun its patience";
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
   EXPECT_THAT(Work(absl::CancelledError("")),
-              HasSubstr("--leave_timeout): round 5 is not delivered"));
+              HasSubstr("--leave_timeout): the contribution to round 5 is not delivered"));
 
   lifecycle_.emplace(Lifecycle::Config{});
   StartRound(5);
@@ -634,7 +637,7 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseLifeEndsSaysThatItsRoundWentWithIt) {
   EXPECT_EQ(Lose(), "cancel calls, cancel transfers");
   EXPECT_TRUE(lifecycle_->is_life_over());
   EXPECT_EQ(Work(absl::AbortedError("")), "leave (told to stop)");
-  EXPECT_THAT(Left(), HasSubstr("round 5 is not delivered (lease is over)"));
+  EXPECT_THAT(Left(), HasSubstr("the contribution to round 5 is not delivered (lease is over)"));
 }
 
 TEST_F(LifecycleTest, AStoppingWorkerThatWasCutOffSaysWhyItsRoundIsNotHandedIn) {
@@ -648,7 +651,7 @@ TEST_F(LifecycleTest, AStoppingWorkerThatWasCutOffSaysWhyItsRoundIsNotHandedIn) 
     EXPECT_EQ(last, "leave (told to stop)");
     EXPECT_EQ(Left(),
               "finish DEADLINE_EXCEEDED: stopped on request while the worker was connecting to the "
-              "servers again: round 5 is not delivered");
+              "servers again: the contribution to round 5 is not delivered");
   };
   cut_off();
   expect_end(Stop());
@@ -674,7 +677,7 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseConnectionFailsSaysSo) {
   EXPECT_EQ(Stop(), "");
   EXPECT_EQ(Work(kAway), "leave (told to stop)");
   EXPECT_THAT(Left(), HasSubstr("stopped on request, but the connection to the servers failed: "
-                                "round 5 is not delivered (nobody answers)"));
+                                "the contribution to round 5 is not delivered (nobody answers)"));
 }
 
 // Fixture with deferred contributions. The worker has computed steps on the grant of round 5. They
@@ -692,9 +695,9 @@ class StepsInHandTest : public LifecycleTest {
     EXPECT_EQ(Work(Report(5), /*leaves_steps=*/true), "ask report=5 leaving");
   }
   void ExpectLoss(const std::string& why, const std::string& after = "") {
-    EXPECT_EQ(Left(), absl::StrCat("finish DEADLINE_EXCEEDED: stopped on request", why,
-                                   ": the steps computed on the grant of round 5 are not delivered",
-                                   after));
+    EXPECT_EQ(Left(),
+              absl::StrCat("finish DEADLINE_EXCEEDED: stopped on request", why,
+                           ": the steps that were computed in round 5 are not delivered", after));
   }
 };
 
@@ -725,8 +728,8 @@ TEST_F(StepsInHandTest, ARoundThatIsNotHandedInTakesThemWithIt) {
   lifecycle_->OnActivity(now_, "push");
   EXPECT_EQ(Tick(absl::Seconds(30)), "cancel calls, cancel transfers");
   EXPECT_THAT(Work(absl::CancelledError("")),
-              HasSubstr("within 30s (--leave_timeout): round 6 is not delivered, with the steps "
-                        "computed on the grant of round 5. For more time"));
+              HasSubstr("within 30s (--leave_timeout): the contribution to round 6 and the steps "
+                        "that were computed in round 5 are not delivered. For more time"));
 }
 
 TEST_F(StepsInHandTest, AnyOtherEndOfAStopSaysThatTheyAreLost) {
@@ -775,7 +778,7 @@ TEST_F(StepsInHandTest, TheEndOfTheJobWithoutThemIsTold) {
   EXPECT_EQ(Work(Report(5), /*leaves_steps=*/true), "ask report=5");
   EXPECT_EQ(Get(GrantOf(messages::Grant::Kind::kDone)), "leave (job is done)");
   EXPECT_EQ(told_,
-            "tell: done: so it is; the steps computed on the grant of round 5 are not delivered");
+            "tell: done: so it is; the steps that were computed in round 5 are not delivered");
   EXPECT_EQ(Left(), "finish OK");
 }
 

@@ -100,7 +100,7 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
     effects.push_back(
         Tell{logging::LogLevel::kWarn,
              absl::StrCat(
-                 "cannot take part yet: ", status.message(),
+                 "cannot take part in the job yet: ", status.message(),
                  is_of_another_job
                      ? ". The coordinator knows this worker, so the server at that address belongs "
                        "to another job or to another start of this job. Start the server of this "
@@ -122,9 +122,9 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
     // BackOff() does not log this attempt, so the log does not say yet why the worker cannot join.
     if (lost_.ok() && !is_stopping_ && failed_lives_ > 0 && RemedyFor(status) == Remedy::kRepeat &&
         !std::exchange(is_join_told_, true)) {
-      effects.push_back(
-          Tell{logging::LogLevel::kWarn,
-               absl::StrCat("cannot take part yet: ", status.message(), "; trying again")});
+      effects.push_back(Tell{
+          logging::LogLevel::kWarn,
+          absl::StrCat("cannot take part in the job yet: ", status.message(), "; trying again")});
     }
     for (Effect& effect : EndLife(now, is_stopping_ ? ToldToStop() : Cause(status))) {
       effects.push_back(std::move(effect));
@@ -239,10 +239,10 @@ Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status
 Lifecycle::Effects Lifecycle::Leave(absl::Time now, std::string reason) {
   Effects effects;
   if (is_stopping_ && unsent_report_.has_value()) {
-    effects.push_back(
-        TellPatience(absl::StrCat("the coordinator has not accepted the report of round ",
-                                  unsent_report_->round.value()),
-                     std::min(now + config_.leave_timeout, machine_ends_)));
+    effects.push_back(TellPatience(
+        absl::StrCat("the coordinator has not confirmed this worker's report of round ",
+                     unsent_report_->round.value()),
+        std::min(now + config_.leave_timeout, machine_ends_)));
   }
   for (Effect& effect : Go(State::kLeaving, now, SayGoodbye{std::move(reason), unsent_report_})) {
     effects.push_back(std::move(effect));
@@ -252,9 +252,9 @@ Lifecycle::Effects Lifecycle::Leave(absl::Time now, std::string reason) {
 
 Lifecycle::Effect Lifecycle::TellPatience(absl::string_view owed, absl::Time until) const {
   return Tell{logging::LogLevel::kWarn,
-              absl::StrCat("stopping, but ", owed, "; waits for the servers until ",
+              absl::StrCat("stopping, but ", owed, "; this program waits for the servers until ",
                            absl::FormatTime("%H:%M:%S", until, absl::UTCTimeZone()),
-                           " UTC at most (--leave_timeout is ",
+                           " UTC at the latest (--leave_timeout is ",
                            absl::FormatDuration(config_.leave_timeout), ")")};
 }
 
@@ -299,10 +299,11 @@ absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
                      end_.message(), ")"));
   }
   if (unsent_report_.has_value() && !left.ok()) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "stopped on request, but the coordinator has not accepted the report of round ",
-        unsent_report_->round.value(),
-        ", although the servers have the contribution of that round (", left.message(), ")"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("stopped on request, and the servers have the contribution to round ",
+                     unsent_report_->round.value(),
+                     ", but the coordinator has not confirmed this worker's report of that round (",
+                     left.message(), ")"));
   }
   return absl::OkStatus();
 }
@@ -310,11 +311,12 @@ absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
 std::string Lifecycle::WhatIsLost() const {
   const std::string steps =
       steps_in_hand_.has_value()
-          ? absl::StrCat("the steps computed on the grant of round ", steps_in_hand_->value())
+          ? absl::StrCat("the steps that were computed in round ", steps_in_hand_->value())
           : "";
   if (round_at_hand_.has_value()) {
-    return absl::StrCat("round ", round_at_hand_->value(), " is not delivered",
-                        steps.empty() ? "" : ", with ", steps);
+    return absl::StrCat("the contribution to round ", round_at_hand_->value(),
+                        steps.empty() ? " is" : absl::StrCat(" and ", steps, " are"),
+                        " not delivered");
   }
   return steps.empty() ? "" : absl::StrCat(steps, " are not delivered");
 }
@@ -355,7 +357,7 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     longest_rest_ = rest;
     times_found_renewed_ = 0;
     effects.push_back(Tell{logging::LogLevel::kWarn,
-                           absl::StrCat(status.message(), "; waits at most ",
+                           absl::StrCat(status.message(), "; this program waits at most ",
                                         absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
                                         " for the end of that worker's lease")});
     return true;
@@ -421,10 +423,10 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
   // In other states the calls are cancelled at once.
   if (waits_for_servers() &&
       (state_ == State::kWorking || (state_ == State::kAsking && !unanswered_.ok()))) {
-    const std::string owed =
-        round_at_hand_.has_value()
-            ? absl::StrCat("round ", round_at_hand_->value(), " is still being delivered")
-            : "the servers do not answer";
+    const std::string owed = round_at_hand_.has_value() ? absl::StrCat("the contribution to round ",
+                                                                       round_at_hand_->value(),
+                                                                       " is still being delivered")
+                                                        : "the servers do not answer";
     effects.push_back(TellPatience(owed, next_wake()));
   }
   switch (state_) {
@@ -470,8 +472,9 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
   const bool rests = state_ == State::kBackingOff && retries_paths_;
   if (!lost_.ok() || !(IsLiving() || rests)) return {};
   lost_ = status;
-  Effects effects = {Tell{logging::LogLevel::kWarn,
-                          absl::StrCat("this worker's incarnation is over: ", status.message())}};
+  Effects effects = {
+      Tell{logging::LogLevel::kWarn,
+           absl::StrCat("the servers have ended this worker's incarnation: ", status.message())}};
   if (!rests) {
     effects.emplace_back(CancelCalls{});
     effects.emplace_back(CancelTransfers{});

@@ -69,7 +69,8 @@ absl::StatusOr<std::optional<std::string>> AwsNotice::Look() {
   }
   if (answer.status == 404) return std::nullopt;
   if (answer.status == 200) {
-    return absl::StrCat("notice from EC2: ", ActionIn(answer.body), " of this spot machine");
+    return absl::StrCat("EC2 gives notice of the action '", ActionIn(answer.body),
+                        "' for this spot machine");
   }
   if (answer.status == kUnauthorized) token_.clear();
   return absl::UnavailableError(absl::StrCat(

@@ -57,7 +57,8 @@ absl::StatusOr<std::optional<std::string>> AzureNotice::Look() {
   for (const Json& event : *events) {
     ASSIGN_OR_RETURN(const std::string type, GetString(event, "EventType"));
     if (std::find(kEndings.begin(), kEndings.end(), type) == kEndings.end()) continue;
-    if (IsAbout(event, name_)) return absl::StrCat("notice from Azure: ", type, " of this machine");
+    if (IsAbout(event, name_))
+      return absl::StrCat("Azure gives notice of the event '", type, "' for this machine");
   }
   return std::nullopt;
 }

@@ -24,7 +24,7 @@ absl::StatusOr<std::optional<std::string>> GcpNotice::Look() {
                            .headers = {{"Metadata-Flavor", "Google"}}}));
   const absl::string_view word = absl::StripAsciiWhitespace(answer.body);
   if (answer.status == 200 && word == "TRUE") {
-    return "notice from Compute Engine: this machine is preempted";
+    return "Compute Engine gives notice that this machine is preempted";
   }
   if (answer.status == 200 && word == "FALSE") return std::nullopt;
   return absl::UnavailableError(

@@ -74,8 +74,8 @@ TEST_F(NoticeSourceTest, AnAddressIsANoticeOnceItAnswers200) {
   EXPECT_EQ(Look({{404, "no"}}), "none");
   EXPECT_THAT(asked_, ElementsAre("GET example.com/going"));
   EXPECT_EQ(Look({{204, ""}}), "none");
-  EXPECT_THAT(Look({{302, ""}}), HasSubstr("error: it answers 302"));
-  EXPECT_THAT(Look({{500, ""}}), HasSubstr("error: it answers 500"));
+  EXPECT_THAT(Look({{302, ""}}), HasSubstr("error: the source answers 302"));
+  EXPECT_THAT(Look({{500, ""}}), HasSubstr("error: the source answers 500"));
   EXPECT_EQ(Look({}), "error: away");
   EXPECT_EQ(Look({{200, ""}}), "notice: http://example.com:8080/going exists");
 }
@@ -89,8 +89,9 @@ TEST_F(NoticeSourceTest, Ec2IsAskedWithATokenThatIsTakenOnce) {
   EXPECT_EQ(Look({{404, ""}}), "none");
   EXPECT_THAT(headers_, ElementsAre("X-aws-ec2-metadata-token: tok=="));
   EXPECT_EQ(Look({{200, R"({"action": "terminate", "time": "2017-09-18T08:22:00Z"})"}}),
-            "notice from EC2: terminate of this spot machine");
-  EXPECT_EQ(Look({{200, "?"}}), "notice from EC2: interruption of this spot machine");
+            "EC2 gives notice of the action 'terminate' for this spot machine");
+  EXPECT_EQ(Look({{200, "?"}}),
+            "EC2 gives notice of the action 'interruption' for this spot machine");
 }
 
 TEST_F(NoticeSourceTest, Ec2sTokenIsTakenAnewWhenItIsOver) {
@@ -120,7 +121,7 @@ TEST_F(NoticeSourceTest, ComputeEngineSaysTrueOrFalse) {
   EXPECT_THAT(asked_, ElementsAre("GET 169.254.169.254/computeMetadata/v1/instance/preempted"));
   EXPECT_THAT(headers_, ElementsAre("Metadata-Flavor: Google"));
   EXPECT_EQ(host_name_, "metadata.google.internal");
-  EXPECT_EQ(Look({{200, "TRUE\n"}}), "notice from Compute Engine: this machine is preempted");
+  EXPECT_EQ(Look({{200, "TRUE\n"}}), "Compute Engine gives notice that this machine is preempted");
   EXPECT_THAT(Look({{200, "<html>"}}), HasSubstr("error: the source answers 200 '<html>'"));
   EXPECT_THAT(Look({{403, "TRUE"}}), HasSubstr("error: the source answers 403"));
 }
@@ -147,7 +148,7 @@ TEST_F(NoticeSourceTest, AzureTellsOfEventsAndThoseThatEndThisMachineAreNotices)
   EXPECT_EQ(Look({{200, Events(Event("Preempt", "box_4"))}}), "none") << "of another machine";
   for (const std::string type : {"Preempt", "Terminate", "Redeploy", "Reboot"}) {
     EXPECT_EQ(Look({{200, Events(Event("Freeze", "box_3") + "," + Event(type, "Box_3"))}}),
-              absl::StrCat("notice from Azure: ", type, " of this machine"));
+              absl::StrCat("Azure gives notice of the event '", type, "' for this machine"));
   }
 }
 

@@ -17,8 +17,9 @@ absl::StatusOr<std::optional<std::string>> UrlNotice::Look() {
     case 204:
       return std::nullopt;
     default:
-      return absl::UnavailableError(absl::StrCat(
-          "it answers ", answer.status, "; 200 means a notice, and 404 or 204 means no notice"));
+      return absl::UnavailableError(
+          absl::StrCat("the source answers ", answer.status,
+                       "; 200 means a notice, and 404 or 204 means no notice"));
   }
 }
 

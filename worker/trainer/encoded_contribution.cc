@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create
   if (allocated.ok()) return result;
   return absl::Status(
       allocated.code(),
-      absl::StrCat("there is no memory for contributions in --push_encoding=",
+      absl::StrCat("there is not enough memory to encode contributions with --push_encoding=",
                    params::EncodingName(job.push_encoding), ": ", allocated.message()));
 }
 

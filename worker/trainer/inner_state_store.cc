@@ -96,7 +96,7 @@ absl::StatusOr<InnerStateStore::Stored> InnerStateStore::Load() const {
   if ((*file)->file_bytes() != written->file.num_bytes ||
       (*file)->ComputeCrc32c() != written->file.crc32c) {
     return damaged(
-        absl::StrCat(vectors_path_, " is damaged, or was saved at another time than this record"));
+        absl::StrCat(vectors_path_, " is damaged, or was saved at another time than this file"));
   }
   Stored stored;
   stored.record = std::move(written->record);

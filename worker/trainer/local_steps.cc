@@ -56,8 +56,8 @@ void LocalSteps::Begin(uint64_t server_incarnation, Round round) {
   if (!last_round.has_value()) return TakeUpState(round);
   if (is_same_life || round > *last_round) return;
   logging::LogInfo(
-      "the state of the inner optimizer is reset, because the servers have gone back to round {} "
-      "and the state is of round {}",
+      "the state of the inner optimizer is reset, because the servers have gone back to round {}, "
+      "but the state is of round {}",
       round, *last_round);
   inner_optimizer_->Reset();
 }
@@ -92,14 +92,15 @@ void LocalSteps::TakeUpState(Round round) {
 absl::Status LocalSteps::TakeOver(const InnerStateStore::Stored& stored, Round round) {
   const InnerStateRecord& record = stored.record;
   const auto differs = [](absl::string_view what, const auto& there, const auto& here) {
-    return absl::FailedPreconditionError(absl::StrCat("the saved state is of another ", what, ": ",
-                                                      there, ", but this job has ", here));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the saved state has another ", what, " than needed: ", there, " instead of ", here));
   };
   const std::string& worker = deps_.inner_states->worker_name();
   const std::string layout_hash = deps_.model->layout().hash();
-  if (record.worker_name != worker) return differs("worker", record.worker_name, worker);
+  if (record.worker_name != worker) return differs("worker name", record.worker_name, worker);
   if (record.job != job_) return differs("job", record.job, job_);
-  if (record.layout_hash != layout_hash) return differs("model", record.layout_hash, layout_hash);
+  if (record.layout_hash != layout_hash)
+    return differs("layout hash", record.layout_hash, layout_hash);
   const int num_vectors = inner_optimizer_->num_vectors();
   if (stored.vectors.size() != num_vectors) {
     return differs("number of vectors", stored.vectors.size(), num_vectors);
@@ -112,7 +113,7 @@ absl::Status LocalSteps::TakeOver(const InnerStateStore::Stored& stored, Round r
   const int64_t num_elements = deps_.model->layout().num_elements();
   for (int i = 0; i < num_vectors; ++i) {
     const auto size = static_cast<int64_t>(stored.vectors[i].size());
-    if (size != num_elements) return differs("length", size, num_elements);
+    if (size != num_elements) return differs("vector length", size, num_elements);
     RETURN_IF_ERROR(inner_optimizer_->WriteState(i, stored.vectors[i]));
   }
   inner_optimizer_->SetSteps(record.steps);

@@ -85,11 +85,11 @@ absl::StatusOr<std::optional<messages::RoundReport>> ResidualKeeper::TakeUp(
   }
   RETURN_IF_ERROR(residual_->SetResidual(record.server_incarnation, residual));
   logging::LogInfo(
-      "continues with the residual of round {}, which {} of {} buckets on the servers have "
-      "counted{}",
+      "this worker continues with the residual of round {}; the servers have counted {} of {} "
+      "buckets of that contribution{}",
       record.header.round, num_counted, record.buckets.size(),
       job::DefersContributions(life.registration->job)
-          ? "; the local steps since the last exchange of each part are lost"
+          ? "; the local steps since the last exchange of each fragment are lost"
           : "");
   const bool is_of_this_life = record.life == life.registration->life;
   if (!is_of_this_life || record.header.round != round) return std::nullopt;

@@ -181,10 +181,9 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
   }
   if (record.server_incarnation != registration.server_incarnation) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "it is a residual of incarnation ", record.server_incarnation,
-        " of the servers, which are now at ", registration.server_incarnation,
-        ". The servers have started again, with another job or from a checkpoint that may "
-        "lack the rounds of this residual"));
+        "the servers have been started again since this residual was saved (their incarnation was ",
+        record.server_incarnation, " and is now ", registration.server_incarnation,
+        "). They may have another job, or a checkpoint without the rounds of this residual"));
   }
   // If the servers' disks were restored to an older state, the servers may have the same
   // incarnation as before. They have then not yet begun the round of the record.
@@ -192,10 +191,10 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
       registration.next_round > Round(0) && record.header.round >= registration.next_round;
   if (is_later || record.life.incarnation > registration.life.incarnation) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "it is a residual of round ", record.header.round.value(), " in incarnation ",
-        record.life.incarnation.value(), ", but the servers are at round ",
-        registration.next_round.value(), " and incarnation ", registration.life.incarnation.value(),
-        " of this worker; they have gone back to an older state"));
+        "the servers have gone back to an older state: the residual is of round ",
+        record.header.round.value(), " and incarnation ", record.life.incarnation.value(),
+        " of this worker, but the servers are at round ", registration.next_round.value(),
+        " and incarnation ", registration.life.incarnation.value()));
   }
   const bool is_cut_alike = std::equal(
       record.buckets.begin(), record.buckets.end(), registration.buckets().begin(),

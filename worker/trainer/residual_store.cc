@@ -85,8 +85,8 @@ absl::StatusOr<ResidualStore::Stored> ResidualStore::Load() {
   uint64_t length = 0;
   std::memcpy(&length, bytes.data() + kMagic.size(), sizeof(length));
   if (length > summed - kPrefixBytes) {
-    return Damaged(path_,
-                   absl::StrCat("its record has ", length, " bytes, but the file has ", summed));
+    return Damaged(path_, absl::StrCat("it announces a description of ", length,
+                                       " bytes, but the whole file has ", summed, " bytes"));
   }
   absl::StatusOr<ResidualRecord> record = ParseRecord(absl::string_view(
       reinterpret_cast<const char*>(bytes.data()) + kPrefixBytes, static_cast<size_t>(length)));
@@ -97,8 +97,8 @@ absl::StatusOr<ResidualStore::Stored> ResidualStore::Load() {
   const int64_t wanted =
       2 * elements * static_cast<int64_t>(sizeof(float)) + stored.record.contribution_bytes();
   if (rest != wanted) {
-    return Damaged(path_, absl::StrCat(rest, " bytes follow its record, but the record's ",
-                                       elements, " elements need ", wanted));
+    return Damaged(path_, absl::StrCat(rest, " bytes follow its description, but ", elements,
+                                       " elements need ", wanted, " bytes"));
   }
   const uint8_t* at = bytes.data() + kPrefixBytes + length;
   stored.before = FloatsAt(at, elements);

@@ -115,15 +115,15 @@ TEST(ResidualRecordTest, WhatIsOfAnotherJobSaysWhatDiffers) {
   EXPECT_THAT(reason("w", registration), is("--push_encoding=bf16, but the job has int8"));
   registration = SomeRegistration();
   registration.server_incarnation += 1;
-  EXPECT_THAT(reason("w", registration), is("of incarnation 9223372036854775808 of the servers, "
-                                            "which are now at 9223372036854775809"));
+  EXPECT_THAT(reason("w", registration),
+              is("their incarnation was 9223372036854775808 and is now 9223372036854775809"));
   registration = SomeRegistration();
   registration.next_round = Round(12);
-  EXPECT_THAT(reason("w", registration), is("it is a residual of round 12"));
+  EXPECT_THAT(reason("w", registration), is("the residual is of round 12"));
   registration.next_round = Round(13);
   EXPECT_OK(reason("w", registration));
   registration.life.incarnation = Incarnation(SomeRecord().life.incarnation.value() - 1);
-  EXPECT_THAT(reason("w", registration), is("they have gone back"));
+  EXPECT_THAT(reason("w", registration), is("the servers have gone back"));
   auto map = std::make_shared<messages::ClusterMap>(*registration.map);
   map->buckets.pop_back();
   registration = SomeRegistration();

@@ -78,10 +78,10 @@ absl::StatusOr<std::optional<messages::RoundReport>> RoundRunner::SettleResidual
     lost_residual_rounds_ = static_cast<int64_t>(life.registration->rounds_completed);
     if (lost_residual_rounds_ > 0) {
       logging::LogWarn(
-          "error feedback is reset: this worker's name has completed {} rounds in an earlier "
-          "process, whose residual is not on this machine{}",
+          "error feedback is reset: an earlier process with this worker's name has completed {} "
+          "rounds, and its residual is not on this machine{}",
           lost_residual_rounds_,
-          deps_.residuals == nullptr ? "; to keep it, give --state_dir and --name, and "
+          deps_.residuals == nullptr ? "; to keep residuals, give --state_dir and --name, and "
                                        "--keep_residuals=always if the job has no local steps"
                                      : "");
     }
@@ -120,8 +120,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const message
   const int64_t end = begin + grant.num_heldout_samples;
   process::WorkProgress progress(grant.num_heldout_samples, start);
   if (grant.kind == messages::Grant::Kind::kEvaluate) {
-    logging::LogInfo("evaluates the weights of round {} on {} held-out samples", grant.round,
-                     grant.num_heldout_samples);
+    logging::LogInfo("this worker evaluates the weights of round {} on {} held-out samples",
+                     grant.round, grant.num_heldout_samples);
   }
   const int64_t per_pass = std::min(kSamplesPerRead, deps_.model->samples_per_pass());
   for (int64_t k = begin; k < end;) {

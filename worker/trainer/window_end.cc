@@ -73,10 +73,10 @@ bool WindowEnd::IsDue(const messages::Grant& grant, int step) {
   const std::string times =
       rest.step == absl::InfiniteDuration()
           ? absl::StrCat("the time of a step is not known yet, and ", Rounded(rest.left),
-                         " are left")
+                         " are left until this worker must leave")
           : absl::StrCat("the other ", rest.steps, " steps take ", Rounded(rest.step),
                          " each, sending takes ", Rounded(rest.handing_in), ", and ",
-                         Rounded(rest.left), " are left");
+                         Rounded(rest.left), " are left until this worker must leave");
   if (!FitsIn(rest)) {
     TellCut(grant, step, times);
     return true;
