@@ -112,7 +112,8 @@ TEST(TokensReaderTest, HeaderThatDoesNotMatchTheSizeIsAnError) {
   ExpectError(Open(folder.Write("b.bin", Header(20240520, 1, 0xffffffff) + content)),
               absl::StatusCode::kInvalidArgument, "b.bin: the header says");
   ExpectError(Open(folder.Write("c.bin", Header(20240520, 7, 100) + content)),
-              absl::StatusCode::kInvalidArgument, "c.bin: the header of llm.c has version 7 at offset 4");
+              absl::StatusCode::kInvalidArgument,
+              "c.bin: the header of llm.c has version 7 at offset 4");
   ExpectError(Open(folder.Write("d.bin", Header(20240520, 1, 100).substr(0, 500))),
               absl::StatusCode::kInvalidArgument, "d.bin: ends at offset 500 inside its header");
 }
