@@ -136,11 +136,11 @@ ABSL_FLAG(absl::Duration, notice_grace, absl::ZeroDuration(),
           "Time between a notice and the end of the machine, 1s to 24h. 0 means 30s with gcp "
           "and azure, and 2m otherwise. Requires --notice.");
 ABSL_FLAG(absl::Duration, stall_timeout, absl::Minutes(10),
-          "Time without progress of its own work after which the worker counts as hung, 1s to "
-          "24h. Own work is a step, reading data or opening the device; waiting for servers "
-          "does not count. A step may take at least ten times as long as the longest before "
-          "it, and the first step six times this value. The log names the stall, and a service "
-          "manager that watches the worker (WatchdogSec of systemd) restarts it.");
+          "Time without progress of its own work after which the worker counts as hung, 1s to 24h. "
+          "Own work is a step, reading data or opening the device; waiting for servers does not "
+          "count. For the first step the limit is six times this value. Later steps may take at "
+          "least ten times as long as the longest step so far. The log names the stall, and a "
+          "service manager that watches the worker (WatchdogSec of systemd) restarts it.");
 ABSL_FLAG(lodestar::LocalPath, trace, "",
           "File for the times of a few rounds, block by block and bucket by bucket. Empty means "
           "none. Open it in https://ui.perfetto.dev. The worker writes the file after these "

@@ -262,8 +262,8 @@ class Parser {
     if (empty.empty()) return;
     result.doubts.push_back(
         absl::StrCat("the value of ", absl::StrJoin(empty, ", "),
-                     " is empty, which means the same as leaving the flag out. Give a value; "
-                     "perhaps a shell variable in it is not set"));
+                     " is empty, which means the same as leaving the flag out. Give a value, and "
+                     "check whether a shell variable is not set"));
   }
 
   absl::StatusOr<bool> ParseNegated(absl::string_view as_given, absl::string_view name,

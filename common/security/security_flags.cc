@@ -24,11 +24,11 @@ ABSL_FLAG(lodestar::LocalPath, state_dir, "",
           "$XDG_STATE_HOME/lodestar or ~/.local/state/lodestar. On the coordinator, the folder "
           "also has the cluster's authority: keep a copy of the folder in a safe place. A worker "
           "with this flag also keeps its residuals in the folder (see --keep_residuals).");
-ABSL_FLAG(lodestar::LocalPath, tls_cert, "",
-          "File with a certificate (PEM) of your own authority, instead of --join. One of its "
-          "names must be the URI spiffe://DOMAIN/ROLE/NAME, where ROLE is server, worker, "
-          "operator or viewer. It is read again when it changes. Requires --tls_key and "
-          "--tls_ca.");
+ABSL_FLAG(
+    lodestar::LocalPath, tls_cert, "",
+    "File with a certificate (PEM) of your own authority, instead of --join. One of its names must "
+    "be the URI spiffe://DOMAIN/ROLE/NAME, where ROLE is server, worker, operator or viewer. The "
+    "program reads the file again when it changes. Requires --tls_key and --tls_ca.");
 ABSL_FLAG(lodestar::LocalPath, tls_key, "",
           "File with the private key (PEM) of --tls_cert, which only you may read.");
 ABSL_FLAG(lodestar::LocalPath, tls_ca, "",

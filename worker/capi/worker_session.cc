@@ -546,7 +546,7 @@ absl::Status WorkerSession::SkipStep() {
 }
 
 absl::Status WorkerSession::KeepSamples() {
-  RETURN_IF_ERROR(CheckHasNoLocalSteps("made without samples of its own"));
+  RETURN_IF_ERROR(CheckHasNoLocalSteps("requested without samples"));
   handoff_.KeepSamples();
   return absl::OkStatus();
 }

@@ -187,8 +187,8 @@ absl::StatusOr<TokenWidth> ChooseTokenWidth(int64_t vocabulary, TokensSource* so
   }
   if (source->header_vocabulary > 0 &&
       vocabulary > source->header_vocabulary + kMostPaddedVocabulary) {
-    corpus.notes.push_back(absl::StrCat("the model's vocabulary of ", vocabulary,
-                                        " is larger than that of the tokens, ",
+    corpus.notes.push_back(absl::StrCat("the model's vocabulary is ", vocabulary,
+                                        ", but the vocabulary of the tokens is only ",
                                         source->header_vocabulary));
   }
   return source->token_bytes == 4 ? TokenWidth::kFourBytes : TokenWidth::kTwoBytes;

@@ -288,7 +288,7 @@ absl::Status LeaveOutHeldoutCopies(TokenCorpus* corpus) {
   if (num_left_out > 0) {
     corpus->notes.push_back(absl::StrCat(
         num_left_out, num_left_out == 1 ? " file is" : " files are",
-        " not trained on because of the same bytes in the held-out data; for example, ", example));
+        " not trained on, because the held-out data have the same bytes; for example, ", example));
   }
   return absl::OkStatus();
 }
