@@ -29,7 +29,7 @@ std::string CredentialWatch::Fault(absl::Time now) {
         whole_until_ == absl::InfinitePast()
             ? ""
             : absl::StrCat(", with a certificate that ends at ", UtcText(whole_until_)),
-        ". Replace them with a key, a certificate and an authority that belong together; no "
+        ". Replace the files by a key, a certificate and an authority that belong together; no "
         "restart is needed");
   }
   const Validity& validity = facts->validity;

@@ -325,7 +325,7 @@ class DashboardBrowserTest(cluster_processes.ClusterTestCase):
     self.wait_for_text("finished", "This run is finished, because no server is running")
     self.assertEqual(self.text_of("state"), "finished")
     self.wait_for_text("facts", "80")  # it comes with the history, an event later
-    self.assertRegex(self.text_of("facts"), r"held-out loss at best\n[\d.]+ bits/byte\n[\d.]+ nats")
+    self.assertRegex(self.text_of("facts"), r"best held-out loss\n[\d.]+ bits/byte\n[\d.]+ nats")
     self.assertRegex(self.text_of("settings"), r"rounds\n80\b")
     self.assertGreater(len(self.points("learning-rate")), 2)
     for live in ("pause", "stop", "workers", "shards", "round"):
