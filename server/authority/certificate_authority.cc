@@ -87,10 +87,10 @@ std::string RevokedText(const IdentityRecord& record) {
 absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Open(Config config,
                                                                                  Deps deps) {
   if (config.certificate_ttl < kShortestTtl || config.certificate_ttl > kLongestTtl) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "certificates would be valid for ", absl::FormatDuration(config.certificate_ttl),
-        "; allowed is ", absl::FormatDuration(kShortestTtl), " to ",
-        absl::FormatDuration(kLongestTtl)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--certificate_ttl=", absl::FormatDuration(config.certificate_ttl),
+                     " is out of range; give ", absl::FormatDuration(kShortestTtl), " to ",
+                     absl::FormatDuration(kLongestTtl)));
   }
   std::unique_ptr<CertificateAuthority> authority(
       new CertificateAuthority(std::move(config), std::move(deps)));
@@ -199,7 +199,9 @@ absl::Status CertificateAuthority::Change(
   if (const absl::Status kept =
           security::WriteSecretFile(LedgerPath(config_.folder), changed.ToJson());
       !kept.ok()) {
-    trouble_ = absl::StrCat("no machine can join, because it cannot be recorded: ", kept.message());
+    trouble_ =
+        absl::StrCat("no machine can join, because the server cannot write its list of machines: ",
+                     kept.message());
     return absl::UnavailableError(absl::StrCat(
         "the server of shard 0 cannot record the change on its disk: ", kept.message()));
   }

@@ -128,9 +128,9 @@ absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
         absl::FormatDuration(kShortestTtl), " to ", absl::FormatDuration(kLongestTtl)));
   }
   if (terms.max_uses < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a token's number of uses (--uses) is ", terms.max_uses,
-                     "; allowed is 0, which means any number, or more"));
+    return absl::InvalidArgumentError(absl::StrCat("a token's number of uses (--uses) is ",
+                                                   terms.max_uses,
+                                                   "; give 0 for no limit, or a higher number"));
   }
   if (!terms.name.empty()) RETURN_IF_ERROR(CheckMayBeTaken(terms.name));
   Forget(now);
@@ -206,9 +206,9 @@ absl::StatusOr<security::Identity> TokenLedger::IdentityByToken(absl::string_vie
   ASSIGN_OR_RETURN(const TokenRecord* const token, FindValid(token_id, secret, now));
   if (token->terms.max_uses > 0) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "token ", token->id, " can be used only for joining, ", token->terms.max_uses,
+        "token ", token->id, " can be used only to join, ", token->terms.max_uses,
         token->terms.max_uses == 1 ? " time" : " times",
-        ", and not instead of a certificate. Ask for a token without --uses (psctl token create)"));
+        ". It cannot replace a certificate. Ask for a token without --uses (psctl token create)"));
   }
   const std::string& bound = token->terms.name;
   std::string name = bound.empty() ? absl::StrCat("token-", token->id) : bound;
@@ -431,8 +431,9 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
   if (version != kFormatVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("format_version is ", version, ", but this release reads ", kFormatVersion));
+    return absl::InvalidArgumentError(absl::StrCat("format_version is ", version,
+                                                   ", but this release reads ", kFormatVersion,
+                                                   "; use the release that wrote the file"));
   }
   LedgerFile file;
   RETURN_IF_ERROR(archive::ReadRecord(json, file));

@@ -62,12 +62,13 @@ checkpoints::BucketManifest CommonOf(const checkpoints::Manifest& manifest,
 
 absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why) {
   return absl::Status(
-      why.code(), absl::StrCat("checkpoint ", path,
-                               " cannot be read, and an older checkpoint would lose its rounds: ",
-                               why.message(), ". To continue, ",
-                               absl::IsUnimplemented(why) ? "start that release"
-                                                          : "let this process read the checkpoint",
-                               ", or move the checkpoint away to continue without it"));
+      why.code(),
+      absl::StrCat(
+          "checkpoint ", path, " cannot be read: ", why.message(),
+          ". The job does not continue from an older checkpoint, because rounds would be lost. ",
+          absl::IsUnimplemented(why) ? "Start the release that wrote this checkpoint"
+                                     : "Let this process read the checkpoint",
+          ". Or move the checkpoint away to continue without it"));
 }
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
@@ -187,9 +188,10 @@ absl::Status CheckpointReader::ReadWritten(const std::string& state_name,
                                            absl::Span<float> out) const {
   if (range.begin < 0 || range.end > manifest_.layout.num_elements() ||
       range.size() != static_cast<int64_t>(out.size())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot read elements ", range.begin, " to ", range.end, " into ", out.size(),
-        " floats; the number of elements of the checkpoint is ", manifest_.layout.num_elements()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read elements ", range.begin, " to ", range.end, " of checkpoint ",
+                     directory_, ": there is space for ", out.size(),
+                     " elements, and the checkpoint has ", manifest_.layout.num_elements()));
   }
   for (const std::unique_ptr<ShardData>& shard : shards_) {
     if (Overlap(shard->range, range) <= 0) continue;

@@ -151,12 +151,12 @@ std::optional<SettingChange> CompareRates(const std::vector<SettingChange>& chan
   const double before = rate.scale * saved->At(place);
   const double after = ScaleAfter(changes, rate) * asked.schedule.At(place);
   SettingChange change = {kRateName, absl::StrCat(before), absl::StrCat(after),
-                          absl::StrCat("in round ", manifest.round.value(), ", by the schedule")};
+                          absl::StrCat("this is the rate of round ", manifest.round.value())};
   if (change.saved == change.asked) return std::nullopt;
   const bool rises = after > kMostRise * before;
   if (rises && before > 0) {
     absl::StrAppend(&change.effect, "; ", absl::StrFormat("%.3g", after / before),
-                    " times as high");
+                    " times as high as before");
   }
   change.is_refused = rises && !rate.may_rise;
   return change;
@@ -260,15 +260,17 @@ absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
                                     SavedScheduleFlags(changes, manifest)));
       continue;
     }
-    refused.push_back(absl::StrCat("--", change.flag, "=", change.asked, " contradicts ",
-                                   change.saved, " of the checkpoint: ", change.effect));
+    refused.push_back(absl::StrCat("--", change.flag, "=", change.asked, " contradicts --",
+                                   change.flag, "=", change.saved,
+                                   " of the checkpoint: ", change.effect));
     wanted.push_back(absl::StrCat("--", change.flag, "=", change.saved));
   }
   if (refused.empty()) return absl::OkStatus();
   const std::string another =
-      is_other_model ? "; for a new job with the other model, give "
-                     : absl::StrCat("; for a new job that starts from its weights, give ",
-                                    "--resume=never --init_from=", checkpoint, " and ");
+      is_other_model
+          ? "; for a new job with the other model, give "
+          : absl::StrCat("; for a new job that starts from the weights of this checkpoint, give ",
+                         "--resume=never --init_from=", checkpoint, " and ");
   return absl::FailedPreconditionError(absl::StrCat(
       "cannot resume ", checkpoint, ": ", absl::StrJoin(refused, "; "), ". To continue, give ",
       absl::StrJoin(wanted, ", "), another, "another --checkpoint_dir"));

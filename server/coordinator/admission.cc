@@ -71,8 +71,8 @@ absl::Status CheckBrings(const ClusterState& state, const messages::DatasetInfo&
   if (!state.rounds.is_site() || !data.own_partition) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "--data_partition=own cannot be used by a worker of a site, because the upstream servers "
-      "hand out samples of the data that all workers share. Give the worker that data, or let it "
-      "join the upstream servers");
+      "hand out samples of the data that all workers share. Start the worker with that data and "
+      "without this flag, or let it join the upstream servers");
 }
 
 membership::KnownReports KnownReportsOf(const ClusterState& state, absl::string_view name) {

@@ -172,18 +172,18 @@ void ClusterFaults::LookForFewSenders(const rounds::OpenRound& round, int num_wo
   if (num_workers < mean.MinContributions()) {
     outbox_.RaiseAlarm(
         absl::StrCat(
-            "rounds had fewer than the ", mean.MinContributions(),
-            " contributions that --robust_mean=", job::RobustMeanText(mean),
-            " needs. With fewer, it leaves out fewer values, and one wrong contribution may decide "
-            "the mean. Start more workers, or raise --min_workers and --keep_workers"),
+            "--robust_mean=", job::RobustMeanText(mean), " needs ", mean.MinContributions(),
+            " contributions per round, but rounds had fewer. One wrong contribution may then "
+            "decide the mean. Start more workers, or raise --min_workers and --keep_workers"),
         now);
   } else if (const int certificates = NumCertificates(round.Arrived());
              certificates < mean.MinContributions()) {
     outbox_.RaiseAlarm(
-        absl::StrCat("rounds had contributions of fewer certificates than the ",
-                     mean.MinContributions(), " that --robust_mean=", job::RobustMeanText(mean),
-                     " needs, so the workers of one certificate may decide the mean. Give each "
-                     "machine a separate certificate (psctl token create)"),
+        absl::StrCat(
+            "--robust_mean=", job::RobustMeanText(mean), " needs contributions from ",
+            mean.MinContributions(),
+            " different certificates, but rounds had fewer. The workers of one certificate may "
+            "then decide the mean. Give each machine a separate certificate (psctl token create)"),
         now);
   }
 }
@@ -311,11 +311,11 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
   if (!state_.is_ready() || !state_.ending.failure().ok() || state_.ending.should_exit()) return {};
   const std::optional<checkpoints::PublishedCheckpoint>& last = state_.checkpoints.tracker().last();
   const bool is_last_bad = last.has_value() && last->round >= first_bad;
-  const std::string good =
-      !last.has_value() ? "none"
-      : is_last_bad     ? absl::StrCat("the one before ", last->path,
-                                       " (that checkpoint has these weights and is set aside)")
-                        : absl::StrCat("round ", last->round.value(), ", ", last->path);
+  const std::string good = !last.has_value() ? "none"
+                           : is_last_bad
+                               ? absl::StrCat("the one before ", last->path,
+                                              " (which has the bad weights and is set aside)")
+                               : absl::StrCat("round ", last->round.value(), ", ", last->path);
   const std::string what = absl::StrCat("diverged at round ", round.value(),
                                         "; last good checkpoint: ", good, ". ", why);
   saves_.GiveUp(absl::FailedPreconditionError(what));
@@ -376,16 +376,16 @@ absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_v
                                                      absl::Time now) {
   RETURN_IF_ERROR(CheckMayRollBack(round, now));
   const int64_t rounds_done = state_.rounds.rounds_done();
-  outbox_.Tell(absl::StrCat("goes back from round ", rounds_done,
+  outbox_.Tell(absl::StrCat("the job goes back from round ", rounds_done,
                             " to the newest checkpoint of at most ", round.value(),
-                            " rounds, by order of an operator: ", why));
+                            " rounds, because an operator ordered it: ", why));
   state_.faults.SetBack({rounds_done,
                          absl::StrCat("an operator sent the job back to round ", round.value(),
                                       " or before (", why, ")"),
                          faults::Setback::Order{round.value(), std::string(why)}});
   saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
   state_.rounds.DropOpen();
-  outbox_.Do(SetAsideTask{round + 1, "are undone and must not be used"});
+  outbox_.Do(SetAsideTask{round + 1, "belong to undone rounds"});
   return FaultVerdict{.kind = FaultVerdict::Kind::kGoBack};
 }
 

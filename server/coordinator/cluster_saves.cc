@@ -156,8 +156,8 @@ void ClusterSaves::BeginIfDue(absl::Time now) {
   if (verdict == checkpoints::DueVerdict::kBegin) Begin({.ledger = facts.ledger}, now);
   if (verdict != checkpoints::DueVerdict::kLeftOut) return;
   outbox_.RaiseAlarm(
-      "a checkpoint was left out, because the one before it was still being written. Raise "
-      "--checkpoint_every, or give --checkpoint_interval=0 for no checkpoints by time",
+      "a checkpoint was skipped, because the previous checkpoint was still being written. Raise "
+      "--checkpoint_every, or turn off checkpoints by time with --checkpoint_interval=0",
       now);
 }
 
@@ -284,8 +284,8 @@ absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Sta
   const checkpoints::FailedVerdict verdict = state_.checkpoints.OnFailed(directory, error, now);
   if (verdict == checkpoints::FailedVerdict::kOvertaken) {
     outbox_.Tell(absl::StrCat("checkpoint given up directory=", directory,
-                              ": the round that was open then is complete now, so a new checkpoint "
-                              "with this round is written"));
+                              ": a round that was open at its beginning is complete now, and a new "
+                              "checkpoint with that round is written"));
     return absl::OkStatus();
   }
   // The alarm's text is the same for every round and try, so that a full disk causes one alarm and
@@ -363,10 +363,9 @@ absl::Status ClusterSaves::OnStillAway(int shard, absl::Time now) {
   if (!state_.ending.GivesUpServers(now) || !state_.checkpoints.last_save().is_under_way()) {
     return absl::OkStatus();
   }
-  return EndLast(absl::DataLossError(
-      absl::StrCat("the server of shard ", shard,
-                   " did not answer for half of --stop_timeout. The other half is needed for "
-                   "writing the last checkpoint, which needs every server")));
+  return EndLast(absl::DataLossError(absl::StrCat(
+      "the last checkpoint is not written, because the server of shard ", shard,
+      " did not answer within half of --stop_timeout. The other half is for writing")));
 }
 
 bool ClusterSaves::IsHeldUp(absl::Time now) const {

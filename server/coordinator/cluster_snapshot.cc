@@ -175,11 +175,12 @@ std::string WayOut(const ClusterState& state, absl::Time now) {
       !state.rounds.open().empty();
   if (!waits_for_round) return "";
   return absl::StrCat(
-      "a worker that is gone leaves the round after --lease=",
+      "a worker that is gone is dropped from the round after --lease=",
       absl::FormatDuration(state.config.lease),
       state.ending.is_stopping()
-          ? absl::StrCat(", and every worker that holds it up after --stop_timeout=",
-                         absl::FormatDuration(state.config.stop_timeout))
+          ? absl::StrCat(
+                ", and a worker that does not deliver the round is dropped after --stop_timeout=",
+                absl::FormatDuration(state.config.stop_timeout))
           : "");
 }
 

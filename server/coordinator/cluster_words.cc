@@ -76,14 +76,14 @@ std::vector<WorkerId> Awaited(const rounds::OpenRound& round,
   return awaited.empty() ? missing : awaited;
 }
 
-// Returns a text such as "of bucket 3, 65540 of 1048576 bytes have come to shard 0".
+// Returns a text such as "shard 0 has received 65540 of 1048576 bytes of bucket 3".
 std::string PushText(const stragglers::MemberPushes::Unfinished& push) {
   return absl::StrCat("shard ", push.shard, " has received ", push.received_bytes, " of ",
                       push.total_bytes, " bytes of bucket ", push.bucket);
 }
 
-// Returns the time until the last of these workers is dropped, such as ", at most 4m20s more".
-// Empty means that one of them is never dropped, or that the time is over.
+// Returns the time until the last of these workers is dropped, such as "; the wait ends in at most
+// 4m20s". Empty means that one of them is never dropped, or that the time is over.
 std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> workers,
                      absl::Time now) {
   const std::vector<stragglers::Stall> stalls =
@@ -91,7 +91,7 @@ std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> worke
   absl::Time last = absl::InfinitePast();
   for (WorkerId worker : workers) last = std::max(last, DropTime(state, stalls, worker, now));
   if (last == absl::InfiniteFuture() || last <= now) return "";
-  return absl::StrCat(", at most ", DurationText(last - now), " more");
+  return absl::StrCat("; the wait ends in at most ", DurationText(last - now));
 }
 
 // Returns a text such as "no bytes to shard 1 at host:port for 12s". Empty means that the worker
@@ -135,8 +135,8 @@ std::string WithoutPath(const ClusterState& state) {
   const std::string addresses =
       absl::StrJoin(state.shards.servers(), ", ",
                     [](std::string* out, const auto& server) { out->append(server.address); });
-  return absl::StrCat("; ", absl::StrJoin(names, ", "), " cannot reach every server of ", addresses,
-                      ": start the server that ", names.size() == 1 ? "it does" : "they do",
+  return absl::StrCat("; ", absl::StrJoin(names, ", "), " cannot reach all servers (", addresses,
+                      "): start the server that ", names.size() == 1 ? "it does" : "they do",
                       " not reach with --advertise=HOST:PORT");
 }
 
@@ -159,15 +159,16 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
 }
 
 // Returns a text about all pushes of members that occupy space that others wait for. Example: ";
-// worker a keeps space of shard 0 that others wait for: of bucket 3, ...".
+// worker a has unfinished contributions that fill the memory for contributions on shard 0, ...".
 std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
   for (const membership::WorkerRecord* member : state.membership.table().Members()) {
     for (const auto& push : state.stragglers.Of(member->id).pushes().unfinished()) {
       if (!push.others_wait) continue;
-      absl::StrAppend(&text, "; worker ", member->name,
-                      " has unfinished contributions that fill the space of shard ", push.shard,
-                      ", and other workers wait for it");
+      absl::StrAppend(
+          &text, "; worker ", member->name,
+          " has unfinished contributions that fill the memory for contributions on shard ",
+          push.shard, ", and other workers wait for that memory");
       if (!age_at.has_value()) continue;
       absl::StrAppend(&text, ": ", PushText(push), " in ", DurationText(*age_at - push.since));
     }
@@ -508,19 +509,19 @@ std::string StallText(const ClusterState& state, const stragglers::Stall& stall,
     case stragglers::Stall::Kind::kPush:
       return absl::StrCat(
           PushText(*stall.push), " in ", age,
-          stall.push->others_wait ? ", and other workers wait for that space" : "",
-          "; a contribution must be sent fast enough to be complete within --round_timeout=",
-          timeout);
+          stall.push->others_wait ? ", and other workers wait for the memory that it fills" : "",
+          "; a contribution must be complete within --round_timeout=", timeout);
     case stragglers::Stall::Kind::kSilentPush:
       return absl::StrCat(PushText(*stall.push), ", and nothing more for ", age,
                           " while the server was ready to read; a contribution that has begun must "
                           "continue within --lease=",
                           absl::FormatDuration(state.config.lease));
     case stragglers::Stall::Kind::kSpace:
-      return absl::StrCat("for ", age, " other workers have waited for space of shard ",
-                          stall.push->shard, " that its unfinished contributions fill (",
-                          PushText(*stall.push),
-                          "); they must be complete within --round_timeout=", timeout);
+      return absl::StrCat(
+          "its unfinished contributions fill the memory for contributions on shard ",
+          stall.push->shard, ", and other workers have waited for that memory for ", age, " (",
+          PushText(*stall.push),
+          "); a contribution must be complete within --round_timeout=", timeout);
   }
   return "";
 }
@@ -537,11 +538,12 @@ std::string HeldUpText(const ClusterState& state, const stragglers::Stall& stall
       worker, "other workers: ", what, ". It is dropped, and may join again in ",
       DurationText(absl::Ceil(*stall.rest, absl::Seconds(1))),
       stall.push.has_value()
-          ? ". Check its network path to the servers, and that you know this process"
-          : absl::StrCat(" with more time, up to --round_timeout=",
+          ? ". Check its network path to the servers, and that this worker belongs to your job"
+          : absl::StrCat(". It then has more time, up to --round_timeout=",
                          absl::FormatDuration(state.config.round_timeout),
                          ". Check whether its process hangs"),
-      ". If the worker is only slow, raise the flag that is named here");
+      ". If the worker is only slow, raise ",
+      stall.kind == stragglers::Stall::Kind::kSilentPush ? "--lease" : "--round_timeout");
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
@@ -659,7 +661,7 @@ std::optional<absl::StatusOr<JobOutcome>> EndingOf(const ClusterState& state) {
 }
 
 JobOutcome CutOffEndingOf(const ClusterState& state) {
-  JobOutcome ending = {absl::StrCat("cut off after ", RoundsText(state)),
+  JobOutcome ending = {absl::StrCat("ended early, after ", RoundsText(state)),
                        absl::FailedPreconditionError("nothing was done yet"), LostText(state)};
   if (const std::string unsaved = UnsavedText(state); !unsaved.empty()) {
     ending.saved =
@@ -720,7 +722,7 @@ std::optional<absl::StatusOr<rounds::SiteOutcome>> OrderOutcomeOf(const ClusterS
       return verdict.outcome;
     case rounds::OrderVerdict::Kind::kWithdrawn:
       return absl::CancelledError(
-          "the order for this round was withdrawn, or another order has replaced it");
+          "the upstream servers have withdrawn or replaced their order for this round");
     case rounds::OrderVerdict::Kind::kJobFailed:
       return state.ending.failure();
     case rounds::OrderVerdict::Kind::kNotHandedOut:

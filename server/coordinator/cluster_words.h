@@ -40,10 +40,11 @@ std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ag
 // stays the same, and the worker logs it only once.
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
 // Says what the worker of the stall does not do. Examples:
-// - "it has had round 7 for 5m and has not reported it; such a round usually takes it 1.2s"
-// - "of bucket 3, 65540 of 1048576 bytes have come to shard 0 in 6s, and others wait for its space:
-//   a push has to come at a pace at which it is whole within --round_timeout=15s"
-// - "for 1h others have waited for space of shard 0 that it keeps (of bucket 3, ...): ..."
+// - "it got round 7 5m ago and has not delivered it; such a round usually takes it 1.2s"
+// - "shard 0 has received 65540 of 1048576 bytes of bucket 3 in 6s, and other workers wait for the
+//   memory that it fills; a contribution must be complete within --round_timeout=15s"
+// - "its unfinished contributions fill the memory for contributions on shard 0, and other workers
+//   have waited for that memory for 1h (...); ..."
 std::string StallText(const ClusterState& state, const stragglers::Stall& stall, absl::Time now);
 // Returns the text of the alarm that a worker is dropped because of the stall. `what` is the
 // StallText() of that stall.

@@ -217,9 +217,9 @@ absl::StatusOr<messages::HeartbeatAnswer> Coordinator::Heartbeat(
   // have.
   RETURN_IF_ERROR(state_.membership.Renew(call.life, now));
   if (call.standstill.has_value() && call.standstill->shard >= state_.config.num_shards) {
-    return absl::InvalidArgumentError(absl::StrCat("standstill.shard=", call.standstill->shard,
-                                                   ", but the cluster has ",
-                                                   state_.config.num_shards, " shards"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the heartbeat has standstill.shard=", call.standstill->shard,
+                     ", but the cluster has only ", state_.config.num_shards, " shards"));
   }
   if (call.acknowledged.has_value() &&
       state_.rounds.Of(call.life.worker).memory().last_reported < call.acknowledged->value()) {
@@ -1006,11 +1006,10 @@ void Coordinator::LookForSilence(absl::Time now) {
 
 std::string Coordinator::WayBack() const {
   if (!state_.has_memory()) return "the cluster waits until that server connects again";
-  if (!state_.is_ready()) return "all servers load again";
+  if (!state_.is_ready()) return "all servers load their weights again";
   if (const auto& last = state_.checkpoints.tracker().last(); last.has_value()) {
-    return absl::StrCat(
-        "all servers go back to the newest undamaged checkpoint, at best that of round ",
-        last->round.value());
+    return absl::StrCat("all servers go back to the checkpoint of round ", last->round.value(),
+                        ", or to an older one if that one is damaged");
   }
   return "all servers go back to the first weights, because there is no checkpoint";
 }

@@ -89,8 +89,9 @@ TEST(CoordinatorAsyncTest, WhoKeepsSpaceIsNamedWhateverOthersDo) {
     cluster.Pass(absl::Seconds(1), workers);
   }
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
-            "worker a has unfinished contributions that fill the space of shard 0, and other "
-            "workers wait for it: shard 0 has received 1024 of 65536 bytes of bucket 3 in 11s");
+            "worker a has unfinished contributions that fill the memory for contributions on shard "
+            "0, and other workers wait for that memory: shard 0 has received 1024 of 65536 bytes "
+            "of bucket 3 in 11s");
 }
 
 TEST(CoordinatorAsyncTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {

@@ -364,7 +364,7 @@ TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) 
   cluster_.Pass(kPatience / 2 - absl::Seconds(11), {a});
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0"), HasSubstr("shard 1 did not answer"),
-                             HasSubstr("for half of --stop_timeout")));
+                             HasSubstr("within half of --stop_timeout")));
   BeginLastSave("the coordinator stops, too");
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss) << "the loss is not forgotten";
 }
@@ -420,7 +420,7 @@ TEST_F(CoordinatorLastSaveTest, WhoeverIsCutOffBeforeTheEndLearnsWhatIsLost) {
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   coordinator().RequestStop("psctl stop", cluster_.now());
   EXPECT_FALSE(coordinator().Ending().has_value());
-  EXPECT_EQ(coordinator().EndingIfCutOff().text, "cut off after 1 of 4 rounds");
+  EXPECT_EQ(coordinator().EndingIfCutOff().text, "ended early, after 1 of 4 rounds");
   EXPECT_EQ(coordinator().EndingIfCutOff().saved.status().code(), absl::StatusCode::kDataLoss);
 }
 
@@ -537,9 +537,11 @@ TEST_F(CoordinatorLastSaveTest, AStoppedJobWaitsForRoundsNoLongerThanTheTimeoutA
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   for (int i = 0; i < 9; ++i) cluster_.Pass(absl::Seconds(6), {a, b});
   EXPECT_TRUE(coordinator().IsMember(b.life));
-  EXPECT_EQ(Snapshot().waiting_for, "round 1 waits for b, open for 54s, at most 6s more");
-  EXPECT_THAT(Snapshot().requests.at(0).way_out,
-              HasSubstr("every worker that holds it up after --stop_timeout=1m"));
+  EXPECT_EQ(Snapshot().waiting_for,
+            "round 1 waits for b, open for 54s; the wait ends in at most 6s");
+  EXPECT_THAT(
+      Snapshot().requests.at(0).way_out,
+      HasSubstr("a worker that does not deliver the round is dropped after --stop_timeout=1m"));
   cluster_.Pass(absl::Seconds(6), {a, b});
   EXPECT_FALSE(coordinator().IsMember(b.life));
   EXPECT_EQ(cluster_.sent().commands.back(), "save 2");

@@ -580,7 +580,7 @@ TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint)
   EXPECT_EQ(cluster.store().restores, 2);
   EXPECT_EQ(cluster.observer().alarms.back(),
             "the server of shard 1 was started again and has lost its weights; all servers go back "
-            "to the newest undamaged checkpoint, at best that of round 2");
+            "to the checkpoint of round 2, or to an older one if that one is damaged");
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "restoring");
   cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
   cluster.LoadAll();
@@ -799,10 +799,12 @@ TEST(CoordinatorRestartTest, WhatALostServerHadIsSaidAsItIs) {
   attach(71, 0);
   load_with(1000);
   EXPECT_EQ(attach(71, 0),
-            "the server of shard 1 did not receive the order what to load; all servers load again");
+            "the server of shard 1 did not receive the order what to load; all servers load their "
+            "weights again");
   load_with(2000);
   coordinator.OnShardDisconnected(1, 71, cluster.now());
-  EXPECT_EQ(attach(88, 0), "the server of shard 1 was started again; all servers load again");
+  EXPECT_EQ(attach(88, 0),
+            "the server of shard 1 was started again; all servers load their weights again");
   load_with(3000);
   cluster.LoadAll();
   coordinator.OnShardDisconnected(1, 88, cluster.now());

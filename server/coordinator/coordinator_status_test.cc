@@ -404,7 +404,8 @@ TEST(CoordinatorStatusTest, AStopTellsForHowLongItWaitsForWhomAndWhatCanBeDone) 
   EXPECT_EQ(snapshot.requests[0].what, "stop");
   EXPECT_EQ(snapshot.requests[0].reason, "enough");
   EXPECT_EQ(snapshot.requests[0].age, absl::Seconds(3));
-  EXPECT_EQ(snapshot.requests[0].waiting_for, "round 0 waits for a, open for 3s, at most 57s more");
+  EXPECT_EQ(snapshot.requests[0].waiting_for,
+            "round 0 waits for a, open for 3s; the wait ends in at most 57s");
   EXPECT_EQ(snapshot.requests[0].waiting_for_undated, "round 0 waits for a");
   EXPECT_THAT(snapshot.requests[0].way_out, HasSubstr("--lease=10s"));
   cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());

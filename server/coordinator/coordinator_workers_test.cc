@@ -286,7 +286,7 @@ TEST(CoordinatorWorkersTest, RoundsOfTooFewForARobustMeanAreAnAlarm) {
   const TestWorker b = cluster.Add("b");
   cluster.RunToEnd({a, b});
   EXPECT_THAT(cluster.observer().alarms,
-              Contains(HasSubstr("fewer than the 3 contributions that --robust_mean=trimmed:1")));
+              Contains(HasSubstr("--robust_mean=trimmed:1 needs 3 contributions per round")));
 
   config.job.min_workers = 3;
   CoordinatorHarness enough(config);
@@ -390,8 +390,9 @@ TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
               HasSubstr("waits for b, open for 0s"));
   cluster.observer().events.clear();
   for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(1), {a, b});
-  EXPECT_THAT(cluster.observer().events,
-              ElementsAre("cluster round 0 waits for b, open for 11s, at most 59m49s more"));
+  EXPECT_THAT(
+      cluster.observer().events,
+      ElementsAre("cluster round 0 waits for b, open for 11s; the wait ends in at most 59m49s"));
 }
 
 TEST(CoordinatorWorkersTest, AWorkerThatRoundsWaitForIsToldToTheLogOnce) {
@@ -882,7 +883,8 @@ TEST_F(HeldRoundTest, AMemberThatOnlySaysThatItComputesIsDroppedAfterMuchMoreTha
   Report("ac");
   Pass(kLimit - absl::Minutes(1));
   EXPECT_EQ(Alive(), "abc") << "slow for once";
-  EXPECT_EQ(Snapshot().waiting_for, "round 4 waits for b, open for 9m20s, at most 1m more");
+  EXPECT_EQ(Snapshot().waiting_for,
+            "round 4 waits for b, open for 9m20s; the wait ends in at most 1m");
   ASSERT_EQ(Snapshot().open_round->missing.size(), 1);
   EXPECT_EQ(Snapshot().open_round->missing[0].time_left, absl::Minutes(1));
   Pass(absl::Minutes(1));
@@ -942,9 +944,11 @@ TEST_F(HeldRoundTest, WhoMayOnlyWaitBehindItIsNotBlamed) {
 TEST_F(HeldRoundTest, WhoIsSilentHasWhatIsLeftOfItsLease) {
   Report("ac");
   Pass(absl::Seconds(2));
-  EXPECT_THAT(Snapshot().waiting_for, HasSubstr("round 4 waits for b, open for 2s, at most 10m"));
+  EXPECT_THAT(Snapshot().waiting_for,
+              HasSubstr("round 4 waits for b, open for 2s; the wait ends in at most 10m"));
   for (int i = 0; i < 7; ++i) cluster_.Pass(absl::Seconds(1), {Find('a'), Find('c')});
-  EXPECT_EQ(Snapshot().waiting_for, "round 4 waits for b, open for 9s, at most 1s more");
+  EXPECT_EQ(Snapshot().waiting_for,
+            "round 4 waits for b, open for 9s; the wait ends in at most 1s");
 }
 
 TEST_F(HeldRoundTest, WhereNobodyIsDoneNobodyIsTooSlow) {
@@ -1048,11 +1052,10 @@ TEST_F(PushSpaceTest, WhoseTricklesOthersAreHeldByGoesAndTheyDoNot) {
   EXPECT_EQ(Alive(), "ab");
   EXPECT_THAT(
       cluster_.observer().alarms.back(),
-      AllOf(
-          HasSubstr("worker 'c' held up other workers: shard 0 has received 66406 of 1048576 bytes "
-                    "of bucket 3 in 4m50s, and other workers wait for that space; a contribution "
-                    "must be sent fast enough to be complete within --round_timeout=1h"),
-          HasSubstr("may join again in 4m50s")));
+      AllOf(HasSubstr("worker 'c' held up other workers: shard 0 has received 66406 of 1048576 "
+                      "bytes of bucket 3 in 4m50s, and other workers wait for the memory that it "
+                      "fills; a contribution must be complete within --round_timeout=1h"),
+            HasSubstr("may join again in 4m50s")));
   space_ = {};
   Pass(absl::Seconds(2));
   Report("ab");
@@ -1095,11 +1098,13 @@ TEST_F(PushSpaceTest, NobodyIsBlamedForBeingHeldHoweverLong) {
   // The push is complete after 58 minutes. It is slow, but fast enough.
   Send(kBucketBytes * 15 / 16 / (58 * 60), absl::Minutes(58));
   EXPECT_EQ(Alive(), "abc");
-  EXPECT_THAT(Snapshot().waiting_for,
-              AllOf(HasSubstr("round 4 waits for c, open for 58m"),
-                    HasSubstr("worker c has unfinished contributions that fill the space of shard "
-                              "0, and other workers wait for it: shard 0 has received "),
-                    HasSubstr("of 1048576 bytes of bucket 3 in 58m")));
+  EXPECT_THAT(
+      Snapshot().waiting_for,
+      AllOf(
+          HasSubstr("round 4 waits for c, open for 58m"),
+          HasSubstr("worker c has unfinished contributions that fill the memory for contributions "
+                    "on shard 0, and other workers wait for that memory: shard 0 has received "),
+          HasSubstr("of 1048576 bytes of bucket 3 in 58m")));
   // From now on a and b have the usual limit.
   space_ = {};
   Pass(kLimit - absl::Seconds(4));
@@ -1128,12 +1133,11 @@ TEST_F(PushSpaceTest, SpaceIsKeptFromOthersNoLongerThanTheTimeoutHoweverManyPush
   space_.unfinished = {Unfinished('c', 60, 0)};
   Send(kBucketBytes / 60, absl::Minutes(1) + absl::Seconds(2));
   EXPECT_EQ(Alive(), "ab");
-  EXPECT_THAT(
-      cluster_.observer().alarms.back(),
-      AllOf(
-          HasSubstr("worker 'c' held up other workers: for 1h other workers have waited for space "
-                    "of shard 0 that its unfinished contributions fill (shard 0 has received "),
-          HasSubstr("may join again in 1h.")));
+  EXPECT_THAT(cluster_.observer().alarms.back(),
+              AllOf(HasSubstr("worker 'c' held up other workers: its unfinished contributions fill "
+                              "the memory for contributions on shard 0, and other workers have "
+                              "waited for that memory for 1h (shard 0 has received "),
+                    HasSubstr("may join again in 1h.")));
 }
 
 TEST_F(PushSpaceTest, WhereSpaceIsLeftARoundDoesNotWaitForATrickleEither) {

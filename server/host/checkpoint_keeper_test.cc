@@ -617,7 +617,7 @@ TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
   ASSERT_OK(keeper_->PrepareRollBack(Round(3)));
   Save(6);
   EXPECT_TRUE(disk_->Exists(Path(2)));
-  keeper_->Do(coordinator::SetAsideTask{Round(4), "are undone and must not be used"});
+  keeper_->Do(coordinator::SetAsideTask{Round(4), "belong to undone rounds"});
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   Save(4);
   Save(5);
@@ -634,7 +634,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
   ASSERT_OK_AND_ASSIGN(const checkpoints::PublishedCheckpoint found,
                        keeper_->PrepareRollBack(Round(1)));
   EXPECT_EQ(found.path, Path(1));
-  keeper_->Do(coordinator::SetAsideTask{Round(2), "are undone and must not be used"});
+  keeper_->Do(coordinator::SetAsideTask{Round(2), "belong to undone rounds"});
   const coordinator::RestoreChoice back = Choose();
   EXPECT_EQ(SourceOf(back), Path(1));
   EXPECT_THAT(back.alarm, HasSubstr(Path(2) + " is undone, but keeps its name"));
@@ -893,8 +893,8 @@ TEST_F(CheckpointKeeperTest,
   config_.job = asked;
   config_.open_settings = job::OpenSettings::All();
   StartProcess();
-  EXPECT_THAT(keeper_->CheckSettings(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("contradicts async")));
+  EXPECT_THAT(keeper_->CheckSettings(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                 HasSubstr("contradicts --mode=async")));
 }
 
 TEST_F(CheckpointKeeperTest, ACrashedHolderIsToldOfOnce) {

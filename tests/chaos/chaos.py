@@ -59,7 +59,7 @@ EXPLAINED = {
         {"half-open", "refuse", "delay", "cut", "flip"},
     r"^the server of shard 1 was away while the checkpoint was written":
         {"half-open", "refuse", "cut", "kill", "kill twice", "terminate"},
-    r"^a checkpoint was left out, because the one before it was still being written":
+    r"^a checkpoint was skipped, because the previous checkpoint was still being written":
         {*KINDS["processes"], *KINDS["network"]},
     r"replica \S+: .*; no contribution is acknowledged until the replica has everything again|"
     r"^checkpoint \S+: (shard \d+: )?replica \S+: |"
