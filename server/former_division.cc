@@ -197,8 +197,8 @@ absl::StatusOr<checkpoints::PublishedCheckpoint> Save(const ServerConfig& config
         " rounds. The log above says why"));
   }
   logging::LogInfo(
-      "continues with {} instead of {}, from round {}; nothing is lost, because {} has everything "
-      "from the journals",
+      "the job continues with {} instead of {}, from round {}; nothing is lost, because {} has "
+      "everything from the journals",
       ServersText(config.cluster.num_shards), ServersText(num_shards), saved.round, saved.path);
   return saved;
 }

@@ -27,7 +27,8 @@ std::vector<job::IdleSetting> IdleServerSettings(const ServerConfig& config) {
     }
   }
   if (!config.uses_tls() || config.security.flags.has_own()) {
-    idle.push_back({"certificate_ttl", "TLS, without --tls_cert"});
+    idle.push_back({"certificate_ttl",
+                    "certificates of the cluster's own authority (TLS without --tls_cert)"});
   }
   if (config.output.trace_path.empty()) idle.push_back({"trace_rounds", "--trace"});
   if (!config.durability.has_journal) {
@@ -50,7 +51,7 @@ std::vector<job::IdleSetting> IdleServerSettings(const ServerConfig& config) {
       idle.push_back({flag, "--checkpoint_dir"});
     }
     if (durability.resume != ResumePolicy::kPath) {
-      idle.push_back({"resume", "--checkpoint_dir, or with the path of a checkpoint"});
+      idle.push_back({"resume", "--checkpoint_dir or a checkpoint (--resume=PATH)"});
       idle.push_back({"accept_higher_rate", "--checkpoint_dir"});
     }
   }

@@ -326,12 +326,12 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
   const bool may_go = !state_.ending.is_stopping() && !state_.ending.is_work_held();
   if (state_.faults.OnDiverged({round, what, now}, may_go)) {
     const faults::FaultPolicy::Memory& faults = state_.faults.memory();
-    outbox_.RaiseAlarm(
-        absl::StrCat(what, ". The job goes back to ",
-                     last.has_value() ? "that checkpoint" : "the first weights",
-                     " with the learning rate times ", faults.learning_rate_scale, " (rollback ",
-                     faults.rollbacks, " of ", state_.faults.limits().max_rollbacks, ")"),
-        now);
+    outbox_.RaiseAlarm(absl::StrCat(what, ". The job goes back to ",
+                                    last.has_value() ? "that checkpoint" : "the first weights",
+                                    " with the learning rate multiplied by ",
+                                    faults.learning_rate_scale, " (rollback ", faults.rollbacks,
+                                    " of ", state_.faults.limits().max_rollbacks, ")"),
+                       now);
     return {.kind = FaultVerdict::Kind::kGoBack};
   }
   const std::string after = LearningRateHistoryText(state_.faults.memory());

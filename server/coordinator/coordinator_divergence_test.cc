@@ -370,7 +370,7 @@ TEST_F(CoordinatorDivergenceTest, WhatOperatorsMadeOfTheLearningRateIsNamedBesid
     GrantOf(0);
     Refuse(0, 0);
     const std::string order =
-        absl::StrFormat("with the learning rate times %.4g by operators", 1e-6 / before);
+        absl::StrFormat("after operators multiplied the learning rate by %.4g", 1e-6 / before);
     EXPECT_THAT(cluster_->observer().alarms.back(),
                 HasSubstr(rollbacks == 0 ? absl::StrCat(" (", order, ").")
                                          : absl::StrCat(" (after 1 rollback, ", order, ").")));
@@ -524,8 +524,9 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatIsSickAgainAndAgainIsTurnedAway) {
       Refuse(1, time);  // another bucket reports the same fault
       EXPECT_FALSE(IsAlive(1));
       EXPECT_THAT(Snapshot().workers[1].reason,
-                  HasSubstr(absl::StrCat(time, " of ", limit,
-                                         limit == 1 ? " time in a row" : " times in a row")));
+                  HasSubstr(absl::StrCat("NaN or Inf ", time,
+                                         time == 1 ? " time in a row" : " times in a row",
+                                         " (--nonfinite_limit=", limit, ")")));
       cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(GrantOf(0)));
       if (time < limit) ComeBack(1);
     }

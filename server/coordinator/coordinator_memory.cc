@@ -60,15 +60,14 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
   for (const auto& [worker, set] : data.set_of) {
     if (set >= data.sets.size()) {
       return absl::DataLossError(absl::StrCat("worker ", worker.value(), " has data set ", set,
-                                              ", but the record has only ", data.sets.size()));
+                                              ", but there are only ", data.sets.size()));
     }
   }
   for (const membership::WorkerRecord& record : memory.membership.table.workers) {
     const bool lacks_desk = record.is_alive() && !memory.desks.contains(record.id);
     if (lacks_desk || (record.is_member() && !data.set_of.contains(record.id))) {
-      return absl::DataLossError(absl::StrCat("the record lacks the ",
-                                              lacks_desk ? "progress" : "data set", " of worker ",
-                                              record.id.value()));
+      return absl::DataLossError(absl::StrCat("the ", lacks_desk ? "progress" : "data set",
+                                              " of worker ", record.id.value(), " is missing"));
     }
   }
   for (const auto& [number, round] : memory.rounds.open) {
@@ -81,7 +80,7 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
       }
       return absl::DataLossError(absl::StrCat("round ", number.value(), " names worker ",
                                               member.worker.value(),
-                                              ", but the record has no such worker"));
+                                              ", but this worker does not exist"));
     }
   }
   return absl::OkStatus();

@@ -459,7 +459,7 @@ absl::StatusOr<ParsedRecord> ParseRecord(absl::string_view text) {
 absl::Status InMemory(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) return status;
   return absl::DataLossError(
-      absl::StrCat("the coordinator's state in the journal: ", status.message()));
+      absl::StrCat("the coordinator's state in the journal is damaged: ", status.message()));
 }
 
 absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const std::string> records,
@@ -468,7 +468,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const st
   std::vector<ParsedRecord> parsed;
   do {
     if (parsed.size() == records.size())
-      return absl::DataLossError("none of its records is complete");
+      return absl::DataLossError("no record has the complete state");
     ASSIGN_OR_RETURN(ParsedRecord record, ParseRecord(records[records.size() - 1 - parsed.size()]));
     parsed.push_back(std::move(record));
   } while (!parsed.back().is_whole);
@@ -483,7 +483,8 @@ absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const st
     const ParsedRecord& record = parsed.back();
     const auto changes = record.json.find("changes");
     if (changes == record.json.end() || !memory.has_value()) {
-      return absl::DataLossError("a record lacks the field 'changes', or no state precedes it");
+      return absl::DataLossError(
+          "a record has no field 'changes', or no record before it has the complete state");
     }
     const archive::ChangeReader reader(StyleAt(whole_at + record.since_whole));
     RETURN_IF_ERROR(archive::InField("changes", reader.Apply(*changes, *memory)));

@@ -794,13 +794,13 @@ TEST(CoordinatorRestartTest, WhatALostServerHadIsSaidAsItIs) {
   };
   coordinator.OnShardDisconnected(1, 71, cluster.now());
   EXPECT_EQ(cluster.observer().alarms.back(),
-            "the server of shard 1 lost its connection before it was told what to load; the "
-            "cluster waits until that server connects again");
+            "the server of shard 1 lost its connection before it was told which weights to load; "
+            "the cluster waits until that server connects again");
   attach(71, 0);
   load_with(1000);
   EXPECT_EQ(attach(71, 0),
-            "the server of shard 1 did not receive the order what to load; all servers load their "
-            "weights again");
+            "the server of shard 1 did not receive the coordinator's order to load weights; all "
+            "servers load their weights again");
   load_with(2000);
   coordinator.OnShardDisconnected(1, 71, cluster.now());
   EXPECT_EQ(attach(88, 0),

@@ -195,9 +195,10 @@ void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& statu
   if (is_complete) return;
   state_.checkpoints.OnReopened(status.ok(), now);
   if (status.ok()) return Advance(now);
-  outbox_.RaiseAlarm(absl::StrCat("no work is handed out: the newest checkpoint is marked as "
-                                  "complete, and that mark cannot be removed: ",
-                                  status.message(), "; the server tries again"),
+  outbox_.RaiseAlarm(absl::StrCat("no work is handed out, because the server cannot change a file "
+                                  "in the newest checkpoint: ",
+                                  status.message(),
+                                  ". Check the disk of --checkpoint_dir; the server tries again"),
                      now);
 }
 

@@ -22,7 +22,7 @@ constexpr absl::string_view kHowToCompareData =
     "read in the byte order of their names";
 
 // Says where the coordinator's journal ends, such as "the coordinator's journal
-// run/journal/coordinator ends with record 812, before round 302".
+// run/journal/coordinator ends with record 812 (the next round is 302)".
 std::string JournalEndText(const shards::JournalFacts& facts, std::optional<Round> next_round) {
   if (facts.folder.empty()) return "this server keeps no journal (--durability=checkpoint)";
   if (!facts.damage.empty()) return facts.damage;
@@ -30,20 +30,20 @@ std::string JournalEndText(const shards::JournalFacts& facts, std::optional<Roun
   if (facts.end.number == 0) return absl::StrCat(journal, " is empty");
   return absl::StrCat(
       journal, " ends with record ", facts.end.number,
-      next_round.has_value() ? absl::StrCat(", before round ", next_round->value()) : "");
+      next_round.has_value() ? absl::StrCat(" (the next round is ", next_round->value(), ")") : "");
 }
 
 std::string LaterText(const shards::JournalFacts& facts, const shards::LaterKnowledge& later) {
   const bool is_damaged = !facts.damage.empty();
-  const std::string round = later.round < 0 ? "" : absl::StrCat(", of round ", later.round);
+  const std::string round = later.round < 0 ? "" : absl::StrCat(" (round ", later.round, ")");
   const std::string shard = absl::StrCat("shard ", later.shard);
   const std::string checkpoint =
       facts.newest.has_value() ? absl::StrCat("checkpoint ", facts.newest->path) : "";
   switch (later.kind) {
     case shards::LaterKnowledge::Kind::kShardRecord:
-      return absl::StrCat(shard, " already knows record ", later.record, round);
+      return absl::StrCat(shard, " has data of the later record ", later.record, round);
     case shards::LaterKnowledge::Kind::kShardOtherJournal:
-      return absl::StrCat(shard, " already knows record ", later.record,
+      return absl::StrCat(shard, " has data of record ", later.record,
                           is_damaged ? "" : " of another journal", round);
     case shards::LaterKnowledge::Kind::kShardRound:
       return absl::StrCat(shard, " has received contributions to round ", later.round);
@@ -64,8 +64,8 @@ std::string MissText(const plan::LossEstimate& loss) {
   if (!loss.percent.has_value()) return "; its effect on the loss is not known; ";
   if (*loss.percent <= plan::kMostLossPercent) return "; ";
   return absl::StrFormat(
-      "; its loss is estimated %.1f %% higher than with sync, %.1f points above the limit of %.1f "
-      "%%; ",
+      "; its loss is estimated %.1f %% higher than with sync, which is %.1f percentage points "
+      "above the limit of %.1f %%; ",
       *loss.percent, *loss.percent - plan::kMostLossPercent, plan::kMostLossPercent);
 }
 
@@ -126,7 +126,7 @@ std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults) {
                                  faults.rollbacks == 1 ? " rollback" : " rollbacks"));
   }
   if (has_order) {
-    parts.push_back(absl::StrFormat("with the learning rate times %.4g by operators",
+    parts.push_back(absl::StrFormat("after operators multiplied the learning rate by %.4g",
                                     faults.scale_by_operators));
   }
   if (parts.empty()) return "";
@@ -137,8 +137,8 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
   const int times = state.faults.times_not_finite(worker);
   const int limit = state.faults.limits().nonfinite_limit;
   return absl::StrCat(
-      text, "; ", times, " of ", limit, limit == 1 ? " time" : " times",
-      " in a row that --nonfinite_limit lets a worker send NaN or Inf",
+      text, "; this worker has sent NaN or Inf ", times, times == 1 ? " time" : " times",
+      " in a row (--nonfinite_limit=", limit, ")",
       times < limit ? "" : ". The worker is refused until its process is started again");
 }
 
@@ -162,9 +162,9 @@ std::string SentBackText(const faults::Setback::Order& order, std::optional<int6
 std::string ShardLossText(const ClusterState& state, const shards::ShardLoss& loss) {
   switch (loss.kind) {
     case shards::ShardLoss::Kind::kCutOff:
-      return "lost its connection before it was told what to load";
+      return "lost its connection before it was told which weights to load";
     case shards::ShardLoss::Kind::kMissedAssignment:
-      return "did not receive the order what to load";
+      return "did not receive the coordinator's order to load weights";
     case shards::ShardLoss::Kind::kLacksRecords: {
       const std::string round =
           loss.highest_round < 0 ? "" : absl::StrCat(" (of round ", loss.highest_round, ")");
@@ -245,12 +245,11 @@ std::string JournalLossText(const shards::JournalFacts& facts, const shards::Jou
 }
 
 absl::Status AcceptedOtherLoss(const shards::JournalFacts& facts, const shards::JournalLoss& loss) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("--accept_loss=", facts.accepted_loss->value(),
-                   " is not the number of this loss, which is round ", loss.round.value(), ": ",
-                   JournalLossReason(facts, loss), ". Nothing was changed. Bring the ",
-                   facts.damage.empty() ? "newer journal" : "undamaged journal",
-                   " back, or give --accept_loss=", loss.round.value()));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--accept_loss=", facts.accepted_loss->value(), " was given, but the round of this loss is ",
+      loss.round.value(), ": ", JournalLossReason(facts, loss), ". Nothing was changed. Bring the ",
+      facts.damage.empty() ? "newer journal" : "undamaged journal",
+      " back, or give --accept_loss=", loss.round.value()));
 }
 
 std::string ReasonOfStop(int shard) {
@@ -270,7 +269,7 @@ absl::Status MemberRefusalStatus(const ClusterState& state,
     case membership::MemberRefusal::Kind::kTooManyNames:
       return absl::UnavailableError(
           absl::StrCat("certificate '", refusal->subject, "' has ", refusal->present,
-                       " workers here, and is now allowed ", refusal->allowed,
+                       " workers here, and may have only ", refusal->allowed,
                        ". They have completed ", refusal->rounds_completed,
                        " rounds, and each completed round admits one more worker. The call is "
                        "retried automatically; give each machine a separate certificate"));
@@ -439,13 +438,16 @@ absl::Status ReportRefusal(const messages::RoundReport& report,
       return absl::InvalidArgumentError(
           absl::StrCat(subject, " has ", report.num_predictions, " predictions, ",
                        report.heldout_predictions, " held-out predictions, ",
-                       report.heldout_correct, " of them correct; allowed are at most ",
-                       verdict.allowed, ", and not more correct ones than predictions"));
+                       report.heldout_correct, " of them correct; at most ", verdict.allowed,
+                       " predictions are allowed, and correct predictions cannot be more than "
+                       "held-out predictions"));
     case rounds::ReportVerdict::Kind::kTooManySamples:
-      return absl::InvalidArgumentError(absl::StrCat(
-          subject, " has ", report.num_samples, " samples, ", report.num_predictions,
-          " predictions, ", report.heldout_predictions, " held-out predictions; allowed are 0 to ",
-          verdict.allowed, " samples, as many as were granted"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(subject, " has ", report.num_samples, " samples, ", report.num_predictions,
+                       " predictions, ", report.heldout_predictions,
+                       " held-out predictions; numbers must not be negative, and the worker was "
+                       "granted at most ",
+                       verdict.allowed, " samples"));
     case rounds::ReportVerdict::Kind::kNotGranted:
       return absl::InvalidArgumentError(absl::StrCat(
           subject, ", but the worker ",

@@ -25,11 +25,11 @@
 namespace lodestar::coordinator {
 
 // Says how rollbacks and operators have changed the learning rate, such as " (after 2 rollbacks,
-// with the learning rate times 0.4 by operators)". Empty means that it was not changed.
+// after operators multiplied the learning rate by 0.4)". Empty means that it was not changed.
 std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults);
 // Returns the reason for dropping a worker that has sent NaN or Inf. `text` is the begin of the
-// reason. Example: "bucket 3, element 7: NaN; 2 of 3 times in a row that --nonfinite_limit lets a
-// worker send NaN or Inf".
+// reason. Example: "bucket 3, element 7: NaN; this worker has sent NaN or Inf 2 times in a row
+// (--nonfinite_limit=3)".
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text);
 // Returns a text such as "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a
 // lets it in again".

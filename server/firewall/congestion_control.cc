@@ -55,8 +55,8 @@ std::string MendCongestionControl(int socket) {
   if (!bytes.has_value() || !IsMisjudged(*bytes) || !HasBbr(socket)) return "";
   if (setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kCubic.data(), kCubic.size()) != 0) return "";
   return absl::StrFormat(
-      "bbr had to send %.0f %% of the bytes again on a path with a round trip of %s; this "
-      "connection uses cubic from now on",
+      "TCP congestion control: bbr had to send %.0f %% of the bytes again on a path with a round "
+      "trip of %s; this connection uses cubic from now on",
       100.0 * static_cast<double>(bytes->again) / static_cast<double>(bytes->sent),
       absl::FormatDuration(bytes->round_trip));
 }

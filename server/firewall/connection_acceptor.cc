@@ -608,7 +608,8 @@ void ConnectionAcceptor::LogRefusals(absl::Time now) {
   }
   const ConnectionCounts current = counts();
   logging::LogWarn(
-      "port {}: refused {}; the last one came from {}; now {} of at most {} connections are open",
+      "port {}: refused connections: {}; the last one came from {}; {} of at most {} connections "
+      "are open now",
       port_, RefusalsText(current, logged_), last_refused_, current.connections,
       current.max_connections);
   logged_ = current;

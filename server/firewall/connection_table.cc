@@ -40,7 +40,7 @@ absl::string_view RefusalName(RefusalReason refusal) {
     case RefusalReason::kNoGrpc:
       return "no gRPC";
     case RefusalReason::kWrongSecurity:
-      return "with TLS on only one side";
+      return "with TLS only at the client or only at the server";
     case RefusalReason::kOldTls:
       return "TLS before 1.3";
     case RefusalReason::kNotServing:

@@ -138,9 +138,9 @@ absl::Status CheckpointKeeper::CheckMayTouch(const std::string& path) const {
   const absl::StatusOr<checkpoints::Manifest> manifest =
       checkpoints::ReadManifest(*deps_.file_system, path);
   if (manifest.ok() && manifest->lease_revision > lease_revision_) {
-    return absl::AbortedError(
-        absl::StrCat(path, " was written by a later leader, with lease revision ",
-                     manifest->lease_revision, "; this server has revision ", lease_revision_));
+    return absl::AbortedError(absl::StrCat(
+        path, " was written by another server, which took the leader lease later (lease revision ",
+        manifest->lease_revision, "; this server has ", lease_revision_, ")"));
   }
   if (const std::string other = OtherRunOf(path); !other.empty()) {
     return absl::FailedPreconditionError(
@@ -368,7 +368,7 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
   const auto contradicts = [&path](const absl::Status& why) {
     return absl::FailedPreconditionError(
         absl::StrCat("the exchange settings of checkpoint ", path,
-                     " contradict the flags given beside auto: ", why.message(),
+                     " contradict the flags that are given with auto: ", why.message(),
                      ". Give the flags of the checkpoint. To measure again, start a new run with "
                      "--resume=never --init_from=",
                      path));
@@ -384,10 +384,10 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
   // The rounds that are done count towards --rounds, so a round must still have as many steps as
   // before.
   if (open.are_lengths_in_steps() && job::StepsPerRound(job) != job::StepsPerRound(*chosen)) {
-    return contradicts(absl::FailedPreconditionError(absl::StrCat(
-        "its rounds have ", job::StepsPerRound(*chosen),
-        " steps, but rounds of this job would have ", job::StepsPerRound(job),
-        ", so --rounds, which counts steps with auto, would mean another number of rounds")));
+    return contradicts(absl::FailedPreconditionError(
+        absl::StrCat("a round of the checkpoint has ", job::StepsPerRound(*chosen),
+                     " steps, but a round of this job would have ", job::StepsPerRound(job),
+                     ". With auto, --rounds counts steps, so the number of rounds would change")));
   }
   const auto saved_rounds =
       std::find_if(saved.begin(), saved.end(),
@@ -398,9 +398,9 @@ absl::StatusOr<job::JobSpec> CheckpointKeeper::JobFrom(const checkpoints::Manife
                                total_rounds > manifest.round.value();
   if (had_rounds_left && job.schedule.total_rounds <= manifest.round.value()) {
     return contradicts(absl::FailedPreconditionError(absl::StrCat(
-        "--rounds=", config_.job.schedule.total_rounds,
-        " counts steps with auto, and these steps are ", job.schedule.total_rounds,
-        " rounds, but the checkpoint has done ", manifest.round.value(), " of ", total_rounds)));
+        "--rounds=", config_.job.schedule.total_rounds, " counts steps with auto. These steps are ",
+        job.schedule.total_rounds, " rounds, but the checkpoint has already done ",
+        manifest.round.value(), " of ", total_rounds, " rounds")));
   }
   return job;
 }
@@ -521,9 +521,9 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Choose() {
     for (const std::string& path : LeftBehind()) {
       found->alarms.push_back(
           absl::StrCat(path,
-                       " is undone, but keeps its name because --resume names it. A server started "
-                       "with that flag would continue from it; with --resume=latest as well, if it "
-                       "is the newest. Remove the flag, and move the checkpoint away"));
+                       " has undone rounds, but keeps its name because --resume names it. A server "
+                       "with this flag or with --resume=latest may continue from it. Remove the "
+                       "flag, and move the checkpoint away"));
     }
     return FromCheckpoint(*found);
   }
@@ -535,10 +535,11 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Choose() {
         return entry.suffix == checkpoints::kAbandonedSuffix;
       });
   if (aside != entries.end()) {
-    choice.alarm = absl::StrCat("begins at round 0, because all checkpoints in ", config_.root,
-                                " were set aside. To start from one of them, give --resume=PATH; "
-                                "the one with most rounds is ",
-                                aside->path);
+    choice.alarm =
+        absl::StrCat("the job begins at round 0, because all checkpoints in ", config_.root,
+                     " were set aside. To start from one of them, give --resume=PATH; "
+                     "the one with most rounds is ",
+                     aside->path);
   } else if (!config_.crashed_holder.empty() && !has_chosen_) {
     choice.alarm = absl::StrCat("the job begins at round 0, because ", config_.crashed_holder,
                                 " ended before its first checkpoint in ", config_.root);
@@ -557,7 +558,7 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::FromPath() const {
     if (others.empty() ||
         checkpoints::WrittenRound(*deps_.file_system, others.front()) <= found.manifest.round)
       continue;
-    found.alarms.push_back(absl::StrCat("starts from round ", found.manifest.round.value(),
+    found.alarms.push_back(absl::StrCat("the job starts from round ", found.manifest.round.value(),
                                         ", because of --resume=", config_.resume_path,
                                         ", although later checkpoints exist. The newest is ",
                                         others.front().path,
@@ -574,8 +575,8 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Anew() const {
                    checkpoints::ListWholeCheckpoints(*deps_.file_system, config_.root));
   if (others.empty()) return choice;
   choice.alarm = absl::StrCat(
-      "begins at round 0, because of --resume=never, although there are checkpoints of an earlier "
-      "run. The newest is ",
+      "the job begins at round 0, because of --resume=never, although there are checkpoints of an "
+      "earlier run. The newest is ",
       others.front().path, "; the first checkpoint of this run sets it aside");
   return choice;
 }

@@ -637,7 +637,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBeh
   keeper_->Do(coordinator::SetAsideTask{Round(2), "belong to undone rounds"});
   const coordinator::RestoreChoice back = Choose();
   EXPECT_EQ(SourceOf(back), Path(1));
-  EXPECT_THAT(back.alarm, HasSubstr(Path(2) + " is undone, but keeps its name"));
+  EXPECT_THAT(back.alarm, HasSubstr(Path(2) + " has undone rounds, but keeps its name"));
   EXPECT_TRUE(disk_->Exists(Path(2)));
   EXPECT_EQ(SourceOf(Choose()), Path(1)) << "when a server is lost";
 
@@ -861,9 +861,11 @@ TEST_F(CheckpointKeeperTest, RoundsOfOtherLengthThanThoseThatAreDoneAreRefused) 
   config_.open_settings = job::OpenSettings::All();
   config_.open_settings.local_steps = false;
   StartProcess();
-  EXPECT_THAT(keeper_->CheckSettings(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("its rounds have 8 steps, but rounds of this job would have 4")));
+  EXPECT_THAT(
+      keeper_->CheckSettings(),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr(
+                   "a round of the checkpoint has 8 steps, but a round of this job would have 4")));
 }
 
 TEST_F(CheckpointKeeperTest, AJobIsNotOverBecauseItsLengthIsInStepsNow) {
@@ -881,8 +883,8 @@ TEST_F(CheckpointKeeperTest, AJobIsNotOverBecauseItsLengthIsInStepsNow) {
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("--rounds=40 counts steps with auto, and these steps are 4 "
-                                 "rounds, but the checkpoint has done 12 of 40")));
+                       HasSubstr("--rounds=40 counts steps with auto. These steps are 4 rounds, "
+                                 "but the checkpoint has already done 12 of 40")));
 }
 
 TEST_F(CheckpointKeeperTest,

@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxPathBytes = 4096;  // PATH_MAX of Linux
 
 absl::Status Refuse(absl::string_view path, absl::string_view reason) {
-  return absl::FailedPreconditionError(absl::StrCat("this server does not touch ",
-                                                    PeerText(path, kMaxPathBytes),
-                                                    " for the coordinator: ", reason));
+  return absl::FailedPreconditionError(
+      absl::StrCat("this server refuses the coordinator's order to use ",
+                   PeerText(path, kMaxPathBytes), ": ", reason));
 }
 
 // Returns the path with links resolved. Parts of the path that do not exist stay as they are.
@@ -141,7 +141,9 @@ absl::Status FolderFence::CheckSave(const shards::SharedFolder& folder,
   RETURN_IF_ERROR(CheckNamed(directory));
   const std::optional<checkpoints::CheckpointEntry> entry = EntryOf(directory);
   if (!entry.has_value() || entry->suffix != checkpoints::kTemporarySuffix) {
-    return Refuse(directory, "a new checkpoint must have a name such as round-00001234.<try>.tmp");
+    return Refuse(directory,
+                  "a new checkpoint must have a name such as round-00001234.<try>.tmp; use the "
+                  "same release on all servers");
   }
   RETURN_IF_ERROR(CheckHasNoLinks(directory));
   if (!named_.empty()) return absl::OkStatus();

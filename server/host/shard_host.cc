@@ -373,7 +373,9 @@ void ShardHost::Assign(const shards::AssignCommand& command) {
   // update that diverges waits for the coordinator's lock. The coordinator holds that lock during
   // this call.
   commands_->Schedule([this, assignment = command, old = std::move(current)]() mutable {
-    if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start again; register again"));
+    if (old.ok())
+      (*old)->Shutdown(
+          absl::AbortedError("the servers load weights again, so the worker must register again"));
     old = absl::UnavailableError("ended");  // frees the memory before another shard is built
     Load(assignment);
   });

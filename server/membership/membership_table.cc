@@ -37,9 +37,10 @@ absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
   for (const MembershipState::Name& entry : state.names) {
     RETURN_IF_ERROR(CheckRecordedName("membership state", entry.name, kMaxWorkerNameBytes));
     if (entry.id <= table.last_id_ || !table.ids_.emplace(entry.name, entry.id).second) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "membership state: worker '", entry.name, "' has id ", entry.id.value(),
-          "; it must be more than ", table.last_id_.value(), ", and each name must occur once"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the saved list of workers is damaged: worker '", entry.name, "' has id ",
+                       entry.id.value(), ", but its id must be above ", table.last_id_.value(),
+                       ", and its name must occur once"));
     }
     table.last_id_ = entry.id;
     WorkerRecord record;
@@ -262,8 +263,9 @@ absl::Status MembershipTable::Check(WorkerId id, Incarnation incarnation) const 
       worker->incarnation == incarnation || worker->incarnation == Incarnation()
           ? worker->end_reason
           : absl::StrCat("replaced by incarnation ", worker->incarnation.value());
-  return absl::AbortedError(absl::StrCat("incarnation ", incarnation.value(), " of worker '",
-                                         worker->name, "' is over (", why, "); register again"));
+  return absl::AbortedError(absl::StrCat("the membership of worker '", worker->name,
+                                         "' has ended (", why, "; incarnation ",
+                                         incarnation.value(), "); the worker must register again"));
 }
 
 const WorkerRecord* MembershipTable::Find(WorkerId id) const {

@@ -115,7 +115,7 @@ TEST_F(MembershipTableTest, ViewChangesExactlyWithTheMembers) {
   EXPECT_EQ(table_.view(), ViewId(2));
   const absl::Status again = table_.Leave(a.id, a.incarnation, "", now_).status();
   EXPECT_EQ(again.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(std::string(again.message()), HasSubstr("is over (left: SIGTERM); register again"));
+  EXPECT_THAT(std::string(again.message()), HasSubstr("has ended (left: SIGTERM; incarnation "));
 }
 
 TEST_F(MembershipTableTest, RefusesBadNames) {

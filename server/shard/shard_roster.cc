@@ -18,8 +18,8 @@ absl::Status RosterView::RefusalFor(WorkerId worker, Incarnation incarnation,
   const bool is_member_of_none = worker == WorkerId();
   if (is_member_of_none || StandingOf(worker, incarnation) != sync::Standing::kGone) return why;
   return absl::AbortedError(
-      absl::StrCat("incarnation ", incarnation.value(), " of worker ", worker.value(),
-                   " is over; the worker must register again (", why.message(), ")"));
+      absl::StrCat("the membership of worker ", worker.value(), " has ended (incarnation ",
+                   incarnation.value(), "); the worker must register again (", why.message(), ")"));
 }
 
 int RosterView::num_members() const { return directory_->num_members(); }

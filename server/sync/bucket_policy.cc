@@ -14,9 +14,9 @@ std::string LifeText(WorkerId worker, Incarnation incarnation) {
 Decision RefuseEnded(WorkerId worker, Incarnation incarnation) {
   return Decision::Reject(
       absl::StatusCode::kAborted,
-      absl::StrCat(
-          LifeText(worker, incarnation),
-          " is over (lease expired, left, dropped or replaced); the worker must register again"));
+      absl::StrCat("the membership of worker ", worker.value(),
+                   " has ended (lease expired, left, dropped or replaced; incarnation ",
+                   incarnation.value(), "); the worker must register again"));
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ class Attempts:
         ("hash of the authority wrong", self.wrong_hash, "the secret was not sent",
          "enrolments failed"),
         ("plain text to a port of TLS", self.plain_to_tls, "speaks only TLS",
-         "with TLS on only one side"),
+         "with TLS only at the client or only at the server"),
         ("TLS 1.2", self.old_tls, "PROTOCOL_VERSION", "TLS before 1.3"),
         ("somebody who speaks plain text answers a worker", self.plain_answer, "", ""),
     ]

@@ -149,7 +149,7 @@ class StartChecksTest(ClusterTestCase):
     self.start(self.server_command(shard="1/2") + ["--checkpoint_dir=elsewhere"], "shard1",
                cwd=self.folder)
     self.assert_ends(coordinator, FAILED)
-    self.assertIn(f"this server does not touch {self.checkpoints} for the coordinator: this server's flags "
+    self.assertIn(f"this server refuses the coordinator's order to use {self.checkpoints}: this server's flags "
                   "give only elsewhere", coordinator.log())
 
   def test_without_a_folder_an_alarm_says_that_nothing_is_saved(self):

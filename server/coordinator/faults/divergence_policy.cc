@@ -36,7 +36,7 @@ absl::Status CheckFits(const DivergencePolicy& policy, const job::JobSpec& job) 
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--on_divergence=rollback contradicts --optimizer=reduce, because the servers then have no "
-      "weights to go back to. Leave stop");
+      "weights to go back to. Use --on_divergence=stop");
 }
 
 }  // namespace lodestar::faults

@@ -70,7 +70,8 @@ absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& add
   if (has_layout) layout_ = std::move(memory.layout);
   if (!layout_.has_value())
     return absl::DataLossError(
-        "the coordinator's journal does not have the layout of the model, which a client brought");
+        "the coordinator's journal lacks the layout of the model, which a program gave to this "
+        "job");
   if (!has_layout && memory.layout_hash != layout_->hash()) {
     // The journals of the shards may be of an earlier release. Their rounds use its layout.
     ASSIGN_OR_RETURN(params::Layout earlier, params::BuildEarlierLayout(job_.model));

@@ -326,10 +326,10 @@ absl::StatusOr<messages::Grant> RoundScheduler::Extend(WorkerId worker, Round ro
         " local steps; a round can be extended only in jobs without local steps"));
   }
   if (is_site()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "more samples were asked for in round ", round.value(),
-        ", but this is a site, where only the servers upstream hand out samples; give loader() "
-        "accumulate="));
+    return absl::FailedPreconditionError(
+        absl::StrCat("more samples were asked for in round ", round.value(),
+                     ", but this is a site, where only the servers upstream hand out samples; give "
+                     "ps.loader() the argument accumulate="));
   }
   messages::Grant more = ledger_.Extend(worker, *grant);
   assignments_[worker].OnExtended(more.num_samples);

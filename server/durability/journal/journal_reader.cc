@@ -106,7 +106,7 @@ absl::StatusOr<JournalEnd> ReadJournal(
   std::move(unproven.begin(), unproven.end(), std::back_inserter(end.unproven));
   if (!broken_at.empty()) {
     end.torn =
-        absl::StrCat("journal ", broken_at, " ends within an unfinished record, which is left out");
+        absl::StrCat("journal ", broken_at, " ends with an incomplete record, which is ignored");
   }
   return end;
 }

@@ -178,7 +178,7 @@ void LeaseCourse::StandBy(const LeaseKey& key, absl::Time now) {
   if (!claim.ok() || claim->role == config_.claim.role) return;
   refusal_ = absl::FailedPreconditionError(
       absl::StrCat(config_.name, " is held by ", holder_, ", but this process is ",
-                   config_.claim.role, "; give each a different key"));
+                   config_.claim.role, "; give each server its own key (--leader_lease)"));
 }
 
 void LeaseCourse::Abandon() {
@@ -226,7 +226,7 @@ absl::Status LeaseCourse::CheckHeld(absl::Time now) const {
   }
   if (!lost_.ok()) return lost_;
   return absl::FailedPreconditionError(
-      absl::StrCat(config_.name, " is not held by this process yet, or was released by it"));
+      absl::StrCat("this process does not hold ", config_.name, " yet, or has released it"));
 }
 
 std::string LeaseCourse::notice() const {

@@ -294,7 +294,7 @@ TEST_F(LeaseCourseTest, RefusesAKeyThatServersOfAnotherRoleHold) {
   AnswerKey(TheirKey("shard 1/2"));
   EXPECT_THAT(course_->refusal(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("shard 1/2"), HasSubstr("give each a different key"))));
+                       AllOf(HasSubstr("shard 1/2"), HasSubstr("--leader_lease"))));
 }
 
 TEST_F(LeaseCourseTest, SaysThatAKeyWithoutALeaseStays) {

@@ -71,10 +71,11 @@ absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(storage::File
   if (absl::IsUnimplemented(mark.status())) {
     return absl::UnimplementedError(absl::StrCat(path, ": ", mark.status().message()));
   }
-  return absl::DataLossError(absl::StrCat(
-      path, " is damaged (", mark.status().message(),
-      "). The file records whether another server may have continued from a copy of this journal. "
-      "If no server has, remove this file. If a server has, continue with that server instead"));
+  return absl::DataLossError(
+      absl::StrCat(path, " is damaged (", mark.status().message(),
+                   "). The file records whether another server may have continued from a copy of "
+                   "this journal. If no other server has continued, remove this file. If another "
+                   "server has continued, use that server instead"));
 }
 
 absl::Status WriteReplicationMark(storage::FileSystem& disk, const std::string& folder,
@@ -148,9 +149,9 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
         ", and another server may have continued from that replica. Start with "
         "--journal_replica=",
         mark.peer,
-        ": if another server has continued, this server ends and says how to take that "
-        "server's data. If no server has continued from the replica or will, start "
-        "with --promote: this server then continues without the replica"));
+        ": if another server has continued, this server ends and says how to take that server's "
+        "data. If no server has continued or will continue from the replica, start with --promote: "
+        "this server then continues without the replica"));
   }
   plan.drops_mark = true;
   return plan;
@@ -168,8 +169,8 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
     }
     return absl::FailedPreconditionError(
         "the replica is empty, but this server's journal had another replica, from which another "
-        "server may have continued. If no server has continued from that replica or will, start "
-        "this server with --promote as well");
+        "server may have continued. If no server has continued or will continue from that replica, "
+        "start this server with --promote as well");
   }
   const bool goes_on = mark->term == request.term || Contains(request.previous, mark->term);
   if (request.has_nothing) {
