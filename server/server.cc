@@ -278,7 +278,7 @@ absl::Status Server::PrepareReplication() {
   ASSIGN_OR_RETURN(replica::ReplicationPlan plan, replica::JudgeStart(start));
   if (plan.drops_mark) {
     logging::LogWarn(
-        "{} was {} {} since {}. From now on this server uses it without that partner", folder,
+        "{} was {} {} since {}. From now on, this server uses the folder alone", folder,
         start.mark->side == replica::ReplicationSide::kReplica ? "a replica of the server on"
                                                                : "copied to the replica",
         start.mark->peer, start.mark->since);
@@ -469,7 +469,8 @@ absl::Status Server::Recover() {
   if (has_recovered_) return deps_.check_recovered(*host_);
   return absl::FailedPreconditionError(
       absl::StrCat("the journal of shard ", config_.cluster.shard, " in ", LogFolder(),
-                   " has no beginning of a run, so the server cannot continue from it"));
+                   " lacks its first record, which says what the job was, so the server cannot "
+                   "continue from it"));
 }
 
 absl::Status Server::Build() {

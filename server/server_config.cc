@@ -197,8 +197,8 @@ absl::Status CheckReplica(const ServerConfig& config) {
   }
   if (config.durability.has_journal) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "--replica with --leader_lease becomes the server if that fails, and needs the same flags as "
-      "that server; --durability=journal is missing");
+      "--replica with --leader_lease takes the server's place if the server fails, so it needs the "
+      "server's flags; --durability=journal is missing");
 }
 
 absl::Status CheckUpstream(const ServerConfig& config) {

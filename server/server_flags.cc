@@ -41,9 +41,9 @@ ABSL_FLAG(absl::Duration, certificate_ttl, absl::Hours(24),
           "machine that was away for longer needs a new --join.");
 ABSL_FLAG(std::string, advertise, "",
           "HOST:PORT under which workers and the coordinator reach this server. Port 0 means the "
-          "port on which the server listens. Empty means the address of --listen. If --listen is "
-          "a wildcard (0.0.0.0 or [::]), other programs use this machine's host name. Only for the "
-          "server of shard 0 do workers use the address of their own --coordinator instead.");
+          "port on which the server listens. Empty means the address of --listen. If --listen is a "
+          "wildcard (0.0.0.0 or [::]), other programs use this machine's host name. Workers reach "
+          "the server of shard 0 under the address of their own --coordinator instead.");
 ABSL_FLAG(
     std::string, http, "",
     "HOST:PORT of the dashboard, whose address `psctl dashboard` prints, and of the pages for "
@@ -251,34 +251,33 @@ ABSL_FLAG(bool, replica, false,
           "differ from the server's path, it also copies the checkpoints of a job with one "
           "server. It needs neither an accelerator nor much memory.");
 ABSL_FLAG(bool, promote, false,
-          "Your word that no other server goes on, or will go on, from a copy of this journal. "
-          "The server then starts on a replica's folder, goes on without its former replica, "
-          "or fills an empty replica. If two servers go on from copies of one journal, they "
-          "train two different models.");
-ABSL_FLAG(int64_t, accept_loss, -1,
-          "Round that an alarm about a lost journal names. Giving it accepts the loss: the job "
-          "goes back to the newest checkpoint. -1 means that no loss is accepted. The alarm is "
-          "raised, and the cluster waits, if a journal is missing, or lacks records that other "
-          "servers or checkpoints mention. The server refuses any other round. Only for the "
-          "coordinator.");
+          "Confirms that no other server continues, or will continue, from a copy of this journal. "
+          "The server then starts on a replica's folder, continues without its former replica, or "
+          "fills an empty replica. If two servers continue from copies of one journal, they train "
+          "two different models.");
 ABSL_FLAG(
-    std::string, journal_limit, "0",
-    "Size, such as 20GB, that a server's journal may reach after a checkpoint before the next "
-    "checkpoint is taken early. 0 means 32 times its weights, at least 1 "
-    "GB. Until that checkpoint is whole, the disk holds up to twice as much. Only for the "
-    "coordinator; requires --durability=journal.");
+    int64_t, accept_loss, -1,
+    "Round that an alarm about a lost journal names. If it is given, the loss is accepted, and the "
+    "job goes back to the newest checkpoint. -1 means that no loss is accepted. The alarm is "
+    "raised, and the cluster waits, if a journal is missing, or lacks records that other servers "
+    "or checkpoints mention. The server refuses any other round. Only for the coordinator.");
+ABSL_FLAG(std::string, journal_limit, "0",
+          "Size of a server's journal, such as 20GB, at which the next checkpoint is taken early. "
+          "0 means 32 times the size of the server's weights, at least 1 GB. Until that checkpoint "
+          "is whole, the disk holds up to twice as much. Only for the coordinator; requires "
+          "--durability=journal.");
 ABSL_FLAG(
     lodestar::LocalPath, fallback_dir, "",
     "Folder for the checkpoint at the end if it cannot be written into --checkpoint_dir. Empty "
     "means none. Use another disk, a folder of this run alone, and the same path on all "
     "servers. A server that writes there exits with 3.");
-ABSL_FLAG(absl::Duration, stop_timeout, absl::Minutes(1),
-          "Time that a server has to save after SIGTERM or Ctrl-C, 100ms to 24h. In the first "
-          "half, workers deliver their round and missing servers come back. Workers that do "
-          "not are dropped from the round. If a server stays away, nothing is saved. The "
-          "second half is for writing. A second signal ends the server at once. A third "
-          "signal ends the server even if it hangs. `psctl stop` waits the whole time for workers, "
-          "then writes.");
+ABSL_FLAG(
+    absl::Duration, stop_timeout, absl::Minutes(1),
+    "Time that a server has to save after SIGTERM or Ctrl-C, 100ms to 24h. In the first half, "
+    "workers deliver their round and missing servers come back. Workers that do not deliver are "
+    "dropped from the round. If a server stays away, nothing is saved. The second half is for "
+    "writing. A second signal ends the server at once. A third signal ends the server even if it "
+    "hangs. `psctl stop` waits the whole time for workers, then writes.");
 ABSL_FLAG(std::string, memory_limit, "0",
           "Maximum memory for weights, optimizer state and contributions on this server, such "
           "as 500MB or 4GiB; a plain number is in bytes. 0 means what the machine, its control "

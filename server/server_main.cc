@@ -147,7 +147,7 @@ int RunServer(ServerConfig config, const Lease& lease, const logging::LogTail* l
   }
   const process::ServiceManager manager = process::ServiceManager::FromEnvironment();
   deps.on_alive = [&manager](bool is_serving) {
-    manager.TellReady(is_serving ? "serves its shard" : "waits for its shard");
+    manager.TellReady(is_serving ? "serves its shard" : "does not serve its shard yet");
   };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, deps);
   if (!server.ok()) return ExitCodeOfStart(server.status());
@@ -205,7 +205,8 @@ absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& repli
     if (is_stopping()) return absl::CancelledError("told to stop");
     absl::SleepFor(kLook);
   }
-  logging::LogInfo("this replica has the latest copy and asks for {}", cluster.leader_lease);
+  logging::LogInfo("this replica has the latest copy and asks etcd for the leader lease {}",
+                   cluster.leader_lease);
   absl::StatusOr<Lease> lease = TakeLeaderLease(cluster, is_stopping);
   replica.RequestStop();
   return lease;
@@ -263,7 +264,8 @@ int RunReplica(ServerConfig config, const logging::LogTail* log) {
   replica->reset();
   if (first_signal == 0 && lease.ok() && *lease != nullptr) {
     logging::LogWarn(
-        "this replica takes the place of the server: its copy is complete, and it holds {}",
+        "this replica takes the place of the server: its copy is complete, and it holds the leader "
+        "lease {}",
         config.cluster.leader_lease);
     config.is_replica = false;
     return RunServer(config, *lease, log);

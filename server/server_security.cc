@@ -225,9 +225,10 @@ ServerSecurity::PageAudit ServerSecurity::MakePageAudit(
   return [limit, refusals = std::move(refusals), audit = std::make_shared<AccessAudit>()](
              const std::string& address, const std::string& why) {
     refusals->Count(limit);
-    audit->Log(address,
-               absl::PermissionDeniedError(absl::StrCat("the page, to ", address, ": ", why)),
-               absl::Now());
+    audit->Log(
+        address,
+        absl::PermissionDeniedError(absl::StrCat("a request for a page from ", address, ": ", why)),
+        absl::Now());
   };
 }
 

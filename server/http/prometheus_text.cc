@@ -125,27 +125,29 @@ void AddWorkers(const v1::ClusterStatus& status, Exposition& out) {
   using Worker = v1::WorkerStatus;
   each(out.Gauge("worker_samples_per_second", "Recent rate of samples."),
        std::mem_fn(&Worker::samples_per_second));
-  each(out.Gauge("worker_push_bytes_per_second", "Recent rate of payload that it sends."),
+  each(out.Gauge("worker_push_bytes_per_second", "Recent rate of payload that the worker sends."),
        std::mem_fn(&Worker::push_bytes_per_second));
-  each(out.Gauge("worker_pull_bytes_per_second", "Recent rate of payload that it receives."),
-       std::mem_fn(&Worker::pull_bytes_per_second));
-  each(out.Gauge("worker_compute_ratio", "Share of its time in which it computes."),
+  each(
+      out.Gauge("worker_pull_bytes_per_second", "Recent rate of payload that the worker receives."),
+      std::mem_fn(&Worker::pull_bytes_per_second));
+  each(out.Gauge("worker_compute_ratio", "Share of time in which the worker computes."),
        std::mem_fn(&Worker::compute_share));
   each(out.Gauge("worker_communication_ratio",
-                 "Share of its time in exposed communication, when it has nothing to compute until "
-                 "weights arrive or gradients are sent."),
+                 "Share of time in exposed communication, when the worker has nothing to compute "
+                 "until weights arrive or gradients are sent."),
        std::mem_fn(&Worker::communication_share));
   each(out.Gauge("worker_exposed_communication_seconds",
                  "Exposed communication per round, on average over about ten rounds."),
        std::mem_fn(&Worker::exposed_seconds_per_round));
-  each(out.Gauge("worker_wait_ratio", "Share of its time in which it waits for work."),
+  each(out.Gauge("worker_wait_ratio", "Share of time in which the worker waits for work."),
        std::mem_fn(&Worker::wait_share));
   each(out.Gauge("worker_staleness_rounds",
-                 "Number of updates since the weights that it computes with."),
+                 "Number of updates since the weights that the worker computes with."),
        std::mem_fn(&Worker::staleness));
-  each(out.Gauge("worker_lease_age_seconds", "Time since its last heartbeat or call."),
+  each(out.Gauge("worker_lease_age_seconds", "Time since the worker's last heartbeat or call."),
        std::mem_fn(&Worker::lease_age_seconds));
-  each(out.Counter("worker_rounds_completed", "Number of rounds that it has contributed to."),
+  each(out.Counter("worker_rounds_completed",
+                   "Number of rounds that the worker has contributed to."),
        std::mem_fn(&Worker::rounds_completed));
 }
 
@@ -158,7 +160,7 @@ void AddShards(const v1::ClusterStatus& status, Exposition& out) {
   using Shard = v1::ShardStatus;
   each(out.Gauge("shard_serving", "1 if the server serves its part of the weights."),
        [](const Shard& shard) { return shard.state() == "serving" ? 1 : 0; });
-  each(out.Gauge("shard_weight_bytes", "Size of its part of the weights, in fp32."),
+  each(out.Gauge("shard_weight_bytes", "Size of the server's part of the weights, in fp32."),
        std::mem_fn(&Shard::weight_bytes));
   each(out.Gauge("shard_resident_bytes", "Memory of weights, optimizer state and open rounds."),
        std::mem_fn(&Shard::resident_bytes));

@@ -264,7 +264,7 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
     const int num_lives =
         deps_.evict(request->name(), absl::StrCat("its identity was revoked ", because));
     logging::LogInfo(
-        "audit: {} has revoked the identity '{}': certificates={} lives_ended={} "
+        "audit: {} has revoked the identity '{}': certificates={} workers_ended={} "
         "tokens_ended=[{}] tokens_open=[{}]",
         wire::CallerText(caller), request->name(), revocation.num_identities, num_lives,
         absl::StrJoin(revocation.ended_tokens, " "), absl::StrJoin(revocation.open_tokens, " "));

@@ -145,7 +145,8 @@ CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
     const auto finish = [&](const absl::Status& status) { return Finish(reactor, trace, status); };
     if (occasion == Occasion::kStopping) return finish(StoppingStatus());
     if (occasion == Occasion::kReplaced) {
-      return finish(absl::CancelledError("replaced by a newer NextGrant of the same worker"));
+      return finish(
+          absl::CancelledError("a newer NextGrant call of the same worker has replaced this call"));
     }
     if (is_leaving && !has_asked) {
       const absl::Status begun = coordinator.BeginLeave(life, now);
@@ -153,8 +154,8 @@ CoordinatorStrand::Attempt GrantAttempt(messages::WorkerLife life,
     }
     if (is_ahead && job::DefersContributions(coordinator.job())) {
       return finish(
-          absl::InvalidArgumentError("`ahead` cannot be used with --fragments, --overlap_steps or "
-                                     "--overlap_rounds, where no worker waits for contributions"));
+          absl::InvalidArgumentError("a NextGrant call cannot have `ahead` in a job with "
+                                     "--fragments, --overlap_steps or --overlap_rounds"));
     }
     if (is_ahead && !has_asked && coordinator.AwaitsContribution(life, report->round)) {
       if (occasion != Occasion::kPatienceOver) return nullptr;

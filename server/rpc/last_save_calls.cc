@@ -48,7 +48,7 @@ std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnAnswer(const Outcome& ans
   return NotAnswered(
       is_of_now || is_timed_out
           ? answer.status().message()
-          : "its answer was about an earlier start of the servers, which have loaded again since");
+          : "the coordinator's answer was about weights that the servers have replaced since");
 }
 
 std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnDisconnected(const absl::Status& connection,

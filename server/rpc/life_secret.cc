@@ -57,9 +57,9 @@ absl::Status LifeClaim::Check(absl::string_view key, const messages::WorkerLife&
   }
   if (security::AreEqualSecrets(secret_, SecretOf(key, life))) return absl::OkStatus();
   return absl::UnauthenticatedError(
-      absl::StrCat("incarnation ", life.incarnation.value(), " of worker ", life.worker.value(),
-                   " has another secret on this server; the server belongs to another job than the "
-                   "caller, or to another start of the same job"));
+      absl::StrCat("this server knows another secret for worker ", life.worker.value(),
+                   " (incarnation ", life.incarnation.value(),
+                   "), so the worker belongs to another job or to an earlier start of this job"));
 }
 
 }  // namespace lodestar::rpc

@@ -252,8 +252,8 @@ absl::Status PushStream::CheckContinues() const {
                   incoming_->first.bucket, "; finish one bucket before the next");
   }
   if (header.offset != static_cast<uint64_t>(incoming_->received)) {
-    return refuse("chunk at element ", header.offset, ", but expected at ", incoming_->received,
-                  "; send the chunks of a bucket in order and without gaps");
+    return refuse("a chunk begins at element ", header.offset, ", but must begin at ",
+                  incoming_->received, "; send the chunks of a bucket in order and without gaps");
   }
   const params::Encoding encoding = incoming_->staged.key().encoding;
   const int64_t room = incoming_->staged.num_elements() - incoming_->received;
@@ -274,7 +274,8 @@ absl::Status PushStream::CheckKeepsSpace() const {
   const shard::ContributionKey& key = incoming_->staged.key();
   absl::Status refusal = shard_->RefusalFor(
       key.worker, key.incarnation,
-      absl::UnavailableError("other workers use the space that this contribution needs"));
+      absl::UnavailableError("other workers use the memory for contributions that this "
+                             "contribution needs; the worker sends the contribution again"));
   // If the incarnation is not over, the worker sends the same contribution again on another stream.
   // Then this stream may go on, but the shard does not count its bucket.
   return absl::IsAborted(refusal) ? refusal : absl::OkStatus();

@@ -60,7 +60,8 @@ grpc::Status ReplicaRpc::BeginTerm(grpc::ServerContext* /*context*/,
   const auto begin = [&]() -> absl::StatusOr<replica::TermGrant> {
     ASSIGN_OR_RETURN(const replica::TermRequest native, FromProto(*request));
     ASSIGN_OR_RETURN(const replica::TermGrant grant, store_->BeginTerm(native));
-    logging::LogInfo("shard={} is written by the server on {}{}", native.shard, native.server,
+    logging::LogInfo("shard={}: this replica receives the journal of the server on {}{}",
+                     native.shard, native.server,
                      grant.verdict == replica::TermVerdict::kFetch
                          ? ", which first copies the data of this replica"
                          : "");

@@ -403,7 +403,7 @@ TEST_F(LastSaveCallsTest, AnAnswerHoldsForTheServersLifeInWhichItWasAskedFor) {
   EXPECT_EQ((*outcome)->path, saved_.path);
   now_ += kPatience;
   EXPECT_THAT(*calls_.OnAnswer(saved_, kLife + 3, now_),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("have loaded again since")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("have replaced since")));
 }
 
 TEST_F(LastSaveCallsTest, AServerWithWeightsWaitsForTheConnectionUnlessItWasLetGo) {

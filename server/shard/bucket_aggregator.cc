@@ -539,7 +539,9 @@ void BucketAggregator::Diverge(Round round, absl::string_view what) {
   context_->observer->OnDiverged(round, text);
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  Close(absl::AbortedError(absl::StrCat(text, ", so the run has diverged; register again")), calls);
+  Close(absl::AbortedError(
+            absl::StrCat(text, ", so the run has diverged; the worker must register again")),
+        calls);
 }
 
 void BucketAggregator::Close(const absl::Status& status, DeferredCalls& calls) {

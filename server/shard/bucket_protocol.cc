@@ -510,9 +510,9 @@ absl::Status BucketProtocol::CheckRate(const ContributionKey& key) const {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrFormat(
-      "worker %d has the learning rate %.9g for round %d, and the workers before it have %.9g: all "
-      "programs need one schedule, counted by the job's rounds (attach(..., schedulers=[...]) "
-      "or ps.round), or give ps_server --learning_rate and --lr_schedule",
+      "worker %d has the learning rate %.9g for round %d, and the workers before it have %.9g. Use "
+      "one schedule in all programs, by the job's rounds (attach(..., schedulers=[...]) or "
+      "ps.round). Or give ps_server --learning_rate and --lr_schedule",
       key.worker.value(), *key.learning_rate, key.round.value(), *program_rate_));
 }
 

@@ -33,7 +33,7 @@ absl::Status CheckFound(int64_t bad, const ContributionKey& key, const params::L
       absl::StrCat("worker ", key.worker.value(), ", tensor '", tensor.name, "', element ",
                    element - tensor.offset, " (bucket ", bucket.index, ", element ", bad, ")",
                    key.scale == 1.0f ? "" : absl::StrCat(", times the scale ", key.scale),
-                   ": NaN, Inf or not below ", messages::kMaxContribution);
+                   ": the number is NaN, Inf, or not below ", messages::kMaxContribution);
   if (key.kind == messages::ContributionKind::kInitialWeights) {
     return absl::InvalidArgumentError(absl::StrCat(text, "; the first weights are refused"));
   }

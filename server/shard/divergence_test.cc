@@ -69,11 +69,12 @@ TEST(DivergenceTest, WhatIsBeyondAllReasonIsRefusedAtTheDoorByName) {
     cluster.OpenRound(0, {1, 1}, 1.0);
     std::vector<float> large = Filled(cluster, 1.0f);
     large[cluster.buckets()[1].range.begin + 3] = -2e18f;
-    EXPECT_THAT(*cluster.PushBucket(KeyOf(job, 1), 1, large)->outcome,
-                StatusIs(absl::StatusCode::kAborted,
-                         AllOf(HasSubstr("worker 1, tensor '"),
-                               HasSubstr(" (bucket 1, element 3): NaN, Inf or not below"),
-                               HasSubstr("register again"))));
+    EXPECT_THAT(
+        *cluster.PushBucket(KeyOf(job, 1), 1, large)->outcome,
+        StatusIs(absl::StatusCode::kAborted,
+                 AllOf(HasSubstr("worker 1, tensor '"),
+                       HasSubstr(" (bucket 1, element 3): the number is NaN, Inf, or not below"),
+                       HasSubstr("register again"))));
     ContributionKey scaled = KeyOf(job, 2);
     scaled.scale = 3e38f;
     EXPECT_THAT(cluster.PushAll(scaled, Filled(cluster, 1.0f)),

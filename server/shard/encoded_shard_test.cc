@@ -147,7 +147,7 @@ TEST_P(EncodedShardTest, NonFiniteContributionIsRefused) {
     EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, GetParam()), values),
                 StatusIs(absl::StatusCode::kAborted,
                          AllOf(HasSubstr("worker 1, tensor 'first.weight', element "),
-                               HasSubstr("NaN, Inf or"))));
+                               HasSubstr("NaN, Inf, or"))));
   }
   EXPECT_EQ(cluster.shard(0).stats().contributions_counted, 0);
   EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, GetParam()), cluster.Vector(1)),

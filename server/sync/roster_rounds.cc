@@ -90,7 +90,7 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
   if (!Contains(bucket.live, push.worker)) {
     return Decision::Reject(
         absl::StatusCode::kFailedPrecondition,
-        absl::StrCat("worker ", push.worker.value(), " is not in the roster of round ", open,
+        absl::StrCat("worker ", push.worker.value(), " does not take part in round ", open,
                      "; the worker must ask for a grant first"));
   }
   if (bucket.is_updating) {
