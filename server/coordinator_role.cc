@@ -403,8 +403,8 @@ absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> CoordinatorRole::MakeC
                      " with other settings: ", same.message(),
                      ". The journal has rounds that are in no checkpoint. Start with the settings "
                      "of the journal, and end with psctl stop or Ctrl-C, which saves everything; "
-                     "then give other settings. To lose those rounds and go back to the newest "
-                     "checkpoint, start once with --resume=PATH of that checkpoint"));
+                     "then give other settings. To accept that these rounds are lost and go back "
+                     "to the newest checkpoint, start once with --resume=PATH of that checkpoint"));
   }
   absl::StatusOr<std::unique_ptr<coordinator::Coordinator>> resumed =
       coordinator::Coordinator::Resume(std::move(settings), *std::move(memory), now);

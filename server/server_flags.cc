@@ -76,11 +76,11 @@ ABSL_FLAG(int32_t, max_connections_per_address, 0,
           "Maximum number of connections from one address of another machine, at most "
           "--max_connections. 0 means a quarter of --max_connections. Raise it if many workers "
           "share one address (NAT).");
-ABSL_FLAG(int32_t, connections_per_minute, 600,
-          "Maximum number of new connections per minute from one address of another machine, 1 "
-          "to 1000000. In addition, 256 may come at once. The server refuses further ones, and "
-          "workers try again later. Raise it if many workers behind one address (NAT) start at "
-          "once.");
+ABSL_FLAG(
+    int32_t, connections_per_minute, 600,
+    "Maximum number of new connections per minute from one address of another machine, 1 to "
+    "1000000. In addition, 256 may come at once. The server refuses further connections, and "
+    "workers try again later. Raise it if many workers behind one address (NAT) start at once.");
 ABSL_FLAG(int32_t, registrations_per_minute, 600,
           "Maximum number of registrations per minute from one address of another machine, 1 "
           "to 1000000. From this machine, and from all machines together, the maximum is ten "
@@ -93,8 +93,8 @@ ABSL_FLAG(std::string, staging_limit, "64MiB",
           "full, workers wait. If it is less than two buckets, the size of two buckets is used.");
 ABSL_FLAG(std::string, message_memory, "1GiB",
           "Memory for messages that are being sent or received, at least 64MiB, such as 1GiB. If "
-          "it is exceeded, the server ends calls of any worker. Workers that wait for their turn "
-          "to send need almost none of it.");
+          "it is exceeded, the server ends some calls, and any worker may be affected. Workers "
+          "that wait for their turn to send need almost none of it.");
 ABSL_FLAG(absl::Duration, message_timeout, absl::Minutes(1),
           "Maximum time in which one chunk (1 MiB) must reach a worker or the server, 1s to "
           "24h. If it takes longer, the server ends the stream, and the worker begins it "

@@ -160,9 +160,9 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   const std::string role(security::RoleName(token.terms.role));
   const std::vector<std::string>& roles = enrolment.roles;
   if (!roles.empty() && std::find(roles.begin(), roles.end(), role) == roles.end()) {
-    return absl::PermissionDeniedError(absl::StrCat("token ", token.id, " is for the role ", role,
-                                                    ", but this call needs the role ",
-                                                    absl::StrJoin(roles, " or ")));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "token ", token.id, " is for the role ", role, ", but this call needs the role ",
+        absl::StrJoin(roles, " or "), ". Ask for a token of that role (psctl token create)"));
   }
   const std::string& wanted = enrolment.name;
   const std::string& bound = token.terms.name;

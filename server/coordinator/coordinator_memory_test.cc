@@ -392,7 +392,8 @@ TEST(CoordinatorMemoryTest, PeopleAreToldThatItGoesOn) {
   cluster.AttachAgain();
   EXPECT_THAT(
       cluster.observer().events,
-      Contains(absl::StrCat("restarted, continues from its journal at round ", round.value())));
+      Contains(absl::StrCat("the server was restarted, and continues from its journal at round ",
+                            round.value())));
   ASSERT_EQ(cluster.observer().restored.size(), 2);
   EXPECT_TRUE(cluster.observer().restored.back().is_from_journal);
   EXPECT_EQ(cluster.observer().restored.back().next_round, round);

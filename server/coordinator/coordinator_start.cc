@@ -157,7 +157,8 @@ void Coordinator::EndComparison(absl::Time now) {
   state_.membership.RenewAll(now);
   const Round next_round = state_.rounds.uses_rosters() ? state_.rounds.committed_round()
                                                         : state_.rounds.ledger().next_round();
-  outbox_.Tell(absl::StrCat("restarted, continues from its journal at round ", next_round.value()));
+  outbox_.Tell(absl::StrCat("the server was restarted, and continues from its journal at round ",
+                            next_round.value()));
   outbox_.Announce(
       RestoredPoint{next_round,
                     state_.rounds.ledger().trained_samples(),

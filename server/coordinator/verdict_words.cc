@@ -240,8 +240,8 @@ std::string JournalLossText(const shards::JournalFacts& facts, const shards::Jou
                       facts.damage.empty() ? "IS OLDER than before, or missing" : "IS DAMAGED",
                       ": ", JournalLossReason(facts, loss),
                       ". The cluster waits, and nothing on disk is changed. ", remedy,
-                      ". To lose the rounds since then and go back to ", target,
-                      ", start it with --accept_loss=", loss.round.value());
+                      ". To accept the loss and go back to ", target,
+                      ", start this server with --accept_loss=", loss.round.value());
 }
 
 absl::Status AcceptedOtherLoss(const shards::JournalFacts& facts, const shards::JournalLoss& loss) {

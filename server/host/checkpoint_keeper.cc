@@ -558,12 +558,12 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::FromPath() const {
     if (others.empty() ||
         checkpoints::WrittenRound(*deps_.file_system, others.front()) <= found.manifest.round)
       continue;
-    found.alarms.push_back(absl::StrCat("the job starts from round ", found.manifest.round.value(),
-                                        ", because of --resume=", config_.resume_path,
-                                        ", although later checkpoints exist. The newest is ",
-                                        others.front().path,
-                                        "; the first checkpoint of this run sets it aside. To "
-                                        "continue from it, give --resume=latest"));
+    found.alarms.push_back(
+        absl::StrCat("the job starts from round ", found.manifest.round.value(),
+                     ", because of --resume=", config_.resume_path,
+                     ", although later checkpoints exist. The newest is ", others.front().path,
+                     "; it is renamed to *.abandoned when this run writes its first checkpoint. To "
+                     "continue from it instead, give --resume=latest"));
   }
   return FromCheckpoint(found);
 }
@@ -577,7 +577,8 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Anew() const {
   choice.alarm = absl::StrCat(
       "the job begins at round 0, because of --resume=never, although there are checkpoints of an "
       "earlier run. The newest is ",
-      others.front().path, "; the first checkpoint of this run sets it aside");
+      others.front().path,
+      "; it is renamed to *.abandoned when this run writes its first checkpoint");
   return choice;
 }
 

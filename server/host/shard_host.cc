@@ -246,7 +246,7 @@ absl::StatusOr<bool> ShardHost::Recover() {
   norms_.reset();
   deps_.log->Refuse();
   journal_refusal_ = absl::StrCat(
-      "cannot continue from its journal: ", recovered.message(),
+      "the server cannot continue from its journal: ", recovered.message(),
       ". Either all servers go back to the newest undamaged checkpoint, or the coordinator raises "
       "an alarm and waits for an operator. The journal's files are kept as *.damaged");
   deps_.reports->OnNotice(journal_refusal_);
@@ -424,9 +424,10 @@ void ShardHost::OnPublished(const shards::PublishedCommand& published) {
   const absl::Status allowed =
       deps_.fence == nullptr ? absl::OkStatus() : deps_.fence->CheckPublished(published.path);
   if (allowed.ok()) return deps_.log->OnPublished(published);
-  deps_.reports->OnNotice(absl::StrCat(
-      "its journal still refers to the previous checkpoint, because the new one is refused: ",
-      allowed.message()));
+  deps_.reports->OnNotice(
+      absl::StrCat("the server's journal still continues from the previous checkpoint, because the "
+                   "new one cannot be used: ",
+                   allowed.message()));
 }
 
 absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::BuildShard(

@@ -80,8 +80,8 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
     const coordinator::JobOutcome cut_off = coordinator.EndingIfCutOff();
     if (cut_off.saved.ok()) {
       return finish(absl::UnavailableError(
-          absl::StrCat("the coordinator was told to end before the job had ended: ", cut_off.text,
-                       "; everything is saved in ", cut_off.saved->path)));
+          absl::StrCat("the coordinator was told to end before the job was complete. The job ",
+                       cut_off.text, "; everything is saved in ", cut_off.saved->path)));
     }
     *reply = ReplyOf(cut_off, model);
     return finish(absl::OkStatus());

@@ -29,7 +29,7 @@ std::string SecretOf(const std::string& holder, const messages::WorkerLife& life
 }
 
 auto IsAnothers() {
-  return StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("incarnation 17 of worker 3"));
+  return StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("worker 3 (incarnation 17)"));
 }
 
 TEST(LifeSecretTest, WhoeverWasToldTheSecretMayCall) {

@@ -111,7 +111,7 @@ grpc::ServerUnaryReactor* StatusRpc::Answer(grpc::CallbackServerContext* context
   const bool has_place = place != nullptr;
   auto* const reactor = new StatusCall(std::move(place));
   if (!has_place) {
-    reactor->Finish(Refuse(answers_, "answers that have not been read"));
+    reactor->Finish(Refuse(answers_, "status answers have not been read yet"));
     return reactor;
   }
   fill();
@@ -139,10 +139,9 @@ absl::Status StatusRpc::Check(
 
 grpc::Status StatusRpc::Refuse(const limits::OriginPlaces& places, absl::string_view what) {
   refusals_->Count(limits::LimitReached::kWatches);
-  return grpc::Status(
-      grpc::StatusCode::RESOURCE_EXHAUSTED,
-      absl::StrCat("too many ", what, " of the status; allowed are ", places.config().of_origin,
-                   " per address, and ", places.config().in_all, " in all"));
+  return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                      absl::StrCat("too many ", what, "; allowed are ", places.config().of_origin,
+                                   " per address, and ", places.config().in_all, " in all"));
 }
 
 grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(
@@ -160,7 +159,7 @@ grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(
     is_stopping = is_stopping_;
   }
   if (!has_place) {
-    watch->End(Refuse(watching_, "watches"));
+    watch->End(Refuse(watching_, "programs watch the status"));
     return watch;
   }
   if (is_stopping) {

@@ -85,9 +85,9 @@ absl::Status CheckGiven(const job::JobSpec& upstream, const job::JobSpec& asked,
   };
   if (std::find(std::begin(kSiteModes), std::end(kSiteModes), NameOf(asked.mode)) ==
       std::end(kSiteModes)) {
-    refuse("mode", NameOf(asked.mode),
-           absl::StrCat(absl::StrJoin(kSiteModes, " and "),
-                        ", the only modes for the workers of a site"));
+    refused.push_back(absl::StrCat("--mode=", NameOf(asked.mode),
+                                   " cannot be used at a site; give ",
+                                   absl::StrJoin(kSiteModes, " or ")));
   }
   if (job::DefersContributions(asked)) {
     refused.push_back(

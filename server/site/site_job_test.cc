@@ -123,7 +123,7 @@ TEST(SiteJobTest, RefusesByNameWhatContradicts) {
   asked = Asked();
   asked.mode = job::Mode::kAsync;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"mode"}),
-              StatusIs(kInvalid, HasSubstr("--mode=async contradicts sync and local_sgd")));
+              StatusIs(kInvalid, HasSubstr("--mode=async cannot be used at a site")));
   asked.mode = job::Mode::kLocalSgd;
   asked.local_steps = 3;
   EXPECT_THAT(SiteJob(Upstream(), asked, {"mode", "local_steps"}),

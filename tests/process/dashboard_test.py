@@ -176,7 +176,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertEqual(self.give_order("pause", headers={})[0], 403)
     for foreign in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
       self.assertEqual(self.give_order("pause", headers={"X-Lodestar-Order": "-", **foreign})[0], 403)
-    self.assertIn("audit: refused: the page, to 127.0.0.1: an order from a page of another web server (Origin: http://evil.example)",
+    self.assertIn("audit: refused: a request for a page from 127.0.0.1: an order from a page of another web server (Origin: http://evil.example)",
                   server.log())
     self.assertEqual(self.status()["limits"]["refused"], [{"reason": "orders from web pages of other origins", "count": "2"}])
     self.assertEqual(self.give_order("pause", reason="lunch")[0], 200)

@@ -239,7 +239,7 @@ class RecoveryTest(unittest.TestCase):
 
     def rounds():
       with open(log, encoding="utf-8") as file:
-        return re.findall(r"start it with --accept_loss=(\d+)", file.read())
+        return re.findall(r"start this server with --accept_loss=(\d+)", file.read())
     wait_until(rounds, "the alarm of a journal that has gone back")
     self.assertEqual(len(job.metrics()), num_rounds, job.logs())
     self.assertIsNone(job.worker.poll(), job.logs())

@@ -157,7 +157,7 @@ class StartChecksTest(ClusterTestCase):
 
   def test_changed_settings_are_told_and_contradictions_refused(self):
     self.train(rounds=10)
-    self.assert_refused("--seed=7 contradicts 1", "--mode=async contradicts sync",
+    self.assert_refused("--seed=7 contradicts --seed=1", "--mode=async contradicts --mode=sync",
                         "--init_from=" + self.checkpoints, checkpoint_dir=self.checkpoints, seed=7,
                         mode="async")
     server = self.start_server(checkpoint_dir=self.checkpoints, rounds=20, batch_size=4)

@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<LeaderLease>> LeaderLease::Take(LeaseCourse::Conf
   std::unique_ptr<LeaderLease> lease(new LeaderLease(std::move(config), std::move(deps)));
   lease->watch_ = std::thread([raw = lease.get()] { raw->Watch(); });
   if (const absl::Status held = lease->AwaitHeld(); !held.ok()) return held;
-  logging::LogInfo("this process holds {}, and renews it for {} at a time", lease->name_,
+  logging::LogInfo("this process holds {}, which lasts {} after each renewal", lease->name_,
                    absl::FormatDuration(ttl));
   return lease;
 }
