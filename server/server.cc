@@ -131,8 +131,8 @@ absl::Status LossOf(const absl::StatusOr<checkpoints::PublishedCheckpoint>& save
     default:
       if (has_journal) {
         logging::LogWarn(
-            "the server stops without a last checkpoint; the journal has everything that was "
-            "acknowledged, and the next start continues from it: {}",
+            "the server stops without a last checkpoint ({}). The journal has everything that was "
+            "acknowledged, and the next start continues from the journal",
             status.message());
         return absl::OkStatus();
       }
@@ -207,7 +207,7 @@ absl::Status Server::AwaitNewDivision() {
   if (is_other.ok() && !*is_other) return absl::OkStatus();
   is_journal_of_former_division_ = is_other.ok();
   logging::LogInfo(
-      "waits for the coordinator before it changes the journal of shard {}: {}",
+      "the server waits for the coordinator before it changes the journal of shard {}: {}",
       config_.cluster.shard,
       is_other.ok()
           ? absl::StrCat(
@@ -230,15 +230,15 @@ absl::Status Server::AwaitCheckpointFolder() {
       absl::StrCat(durability.coordinators_folder, "/", storage::kFolderLockName);
   if (disk_.Exists(lock)) return absl::OkStatus();
   logging::LogWarn(
-      "waits for {}, which the coordinator creates when it starts; until then the server cannot "
-      "start, because there is no journal of shard {}. If the job is running, mount the folder of "
-      "the coordinator's --checkpoint_dir on this machine",
+      "the server waits for the file {}, which the coordinator creates when it starts, because "
+      "there is no journal of shard {}. If the job is running, mount the folder of the "
+      "coordinator's --checkpoint_dir on this machine",
       lock, config_.cluster.shard);
   while (!disk_.Exists(lock)) {
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
     deps_.clock->Sleep(kFolderPause);
   }
-  logging::LogInfo("{} is there", lock);
+  logging::LogInfo("the file {} exists now, so the server continues to start", lock);
   return absl::OkStatus();
 }
 

@@ -343,8 +343,8 @@ void CertificateAuthority::LookAtLedger() {
     if (const absl::Status read = ReadLedger(); !read.ok()) {
       read_at_ = deps_.now();
       logging::LogWarn(
-          "the file of identities cannot be read, so the server keeps the identities that it "
-          "knows: {}",
+          "the list of machines that may connect cannot be read, so the server uses the list that "
+          "it knows: {}",
           read.message());
     }
   }

@@ -193,8 +193,9 @@ absl::Status RemoveOld(storage::FileSystem& file_system, const std::string& root
   // one of those for `every_rounds`.
   constexpr size_t kMostOfOneSave = 2;
   if (old.size() > kMostOfOneSave) {
-    logging::LogWarn("removes {} checkpoints, {} and others, because --checkpoint_keep={}",
-                     old.size(), old.back().path, retention.keep);
+    logging::LogWarn(
+        "the server removes {} old checkpoints ({} and others), because --checkpoint_keep={}",
+        old.size(), old.back().path, retention.keep);
   }
   absl::Status status;
   for (const checkpoints::CheckpointEntry& entry : old) {

@@ -248,7 +248,7 @@ absl::StatusOr<std::string> ClusterFaults::CertificateOf(absl::string_view name)
 
 FaultVerdict ClusterFaults::ShutOutByOperator(std::string name, bool is_identity,
                                               absl::string_view reason, absl::Time now) {
-  std::string why = absl::StrCat("an operator has evicted it: ", reason);
+  std::string why = absl::StrCat("an operator has evicted this worker: ", reason);
   state_.faults.ShutOut({std::move(name), why, is_identity, /*is_by_operator=*/true});
   saves_.OnOrdersChanged(now);
   outbox_.Remember();

@@ -301,8 +301,8 @@ TEST_F(CoordinatorOrdersTest, WhoIsEvictedStaysOut) {
   EXPECT_THAT(coordinator().CheckLife(workers_[1].life),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("its fan is loud")));
   const auto is_out = StatusIs(absl::StatusCode::kFailedPrecondition,
-                               "worker 'b' is shut out: an operator has evicted it: its fan is "
-                               "loud; psctl readmit b lets it join again");
+                               "worker 'b' is shut out: an operator has evicted this worker: its "
+                               "fan is loud; psctl readmit b lets it join again");
   EXPECT_THAT(cluster_->Register(workers_[1]).status(), is_out);
   // The round is closed without the evicted worker.
   cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(*cluster_->Ask(workers_[0]).grant));

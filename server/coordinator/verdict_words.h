@@ -31,8 +31,8 @@ std::string LearningRateHistoryText(const faults::FaultPolicy::Memory& faults);
 // reason. Example: "bucket 3, element 7: NaN; this worker has sent NaN or Inf 2 times in a row
 // (--nonfinite_limit=3)".
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text);
-// Returns a text such as "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a
-// lets it in again".
+// Returns a text such as "worker 'a' is shut out: an operator has evicted this worker: ...; psctl
+// readmit a lets it join again".
 std::string ShutOutText(const faults::Quarantine::Entry& entry);
 // Says which settings the trial has chosen, with the measurements and the estimates that they are
 // based on.

@@ -152,8 +152,8 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
   }
   ASSIGN_OR_RETURN(const int64_t format, GetInt64(json, "format"));
   if (format != kFormat) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("its format is ", format, ", but this release reads format ", kFormat));
+    return absl::InvalidArgumentError(absl::StrCat("the record's format is ", format,
+                                                   ", but this release reads format ", kFormat));
   }
   ASSIGN_OR_RETURN(instance_id_, GetUint64(json, "instance_id"));
   ASSIGN_OR_RETURN(base_, GetString(json, "base"));

@@ -29,7 +29,8 @@ bool ForEachDecayPiece(const OptimizerVectors& vectors,
   int64_t done = 0;
   for (const params::ElementRange& range : decay) {
     LODESTAR_CHECK(done <= range.begin && range.begin <= range.end && range.end <= num_elements)
-        << "decay range " << range.begin << " to " << range.end << " of " << num_elements;
+        << "the weight decay range of elements " << range.begin << " to " << range.end
+        << " does not fit " << num_elements << " elements";
     if (done < range.begin) all &= apply(SubVectors(vectors, {done, range.begin}), false);
     if (range.size() > 0) all &= apply(SubVectors(vectors, range), true);
     done = range.end;

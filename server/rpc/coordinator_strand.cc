@@ -137,7 +137,8 @@ void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt att
     if (delivery) {
       answered_.push_back({std::move(delivery)});
     } else {
-      LODESTAR_CHECK(occasion == Occasion::kChange) << "no answer at the last attempt";
+      LODESTAR_CHECK(occasion == Occasion::kChange)
+          << "the last attempt has given the call no answer";
       waiters_.push_back({key, time_.clock_now() + patience, std::move(attempt)});
     }
     AskWaiters(now);

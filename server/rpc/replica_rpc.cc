@@ -69,8 +69,8 @@ grpc::Status ReplicaRpc::BeginTerm(grpc::ServerContext* /*context*/,
   };
   const absl::StatusOr<replica::TermGrant> grant = begin();
   if (!grant.ok()) {
-    logging::LogWarn("refuses the server on {}: {}", PeerText(request->server(), kMaxServerBytes),
-                     grant.status().message());
+    logging::LogWarn("this replica refuses the server on {}: {}",
+                     PeerText(request->server(), kMaxServerBytes), grant.status().message());
     return wire::ToGrpcStatus(grant.status());
   }
   reply->set_is_to_fetch(grant->verdict == replica::TermVerdict::kFetch);

@@ -298,10 +298,9 @@ std::string FormatAssignment(const shards::AssignCommand& assignment) {
 absl::StatusOr<shards::AssignCommand> ParseAssignment(absl::string_view bytes) {
   v1::ShardCommand wire;
   if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !wire.has_assign()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "its ", bytes.size(),
-        " bytes should name this server's shard and model, but are unknown to this release or "
-        "damaged"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the record must name this server's shard and model, but its ", bytes.size(),
+                     " bytes are damaged or from another release"));
   }
   return AssignFromProto(wire.assign());
 }

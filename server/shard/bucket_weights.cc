@@ -267,7 +267,8 @@ bool BucketWeights::Apply(const optimizer::OptimizerCall& call, const float* gra
 }
 
 std::shared_ptr<Page> BucketWeights::BeginUpdate(const optimizer::OptimizerCall& call) {
-  LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
+  LODESTAR_CHECK(has_weights()) << "there are no weights in the bucket that begins at element "
+                                << range_.begin;
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
   if (out == nullptr) return nullptr;
   for (std::shared_ptr<Page>& page : state_) {

@@ -337,7 +337,8 @@ PendingCall ParameterShard::BeginBucket(const ContributionKey& key, uint32_t buc
 
 void ParameterShard::FinishBucket(StagedBucket bucket, DoneCallback done) {
   const std::shared_ptr<BucketAggregator> owner = bucket.owner_;
-  LODESTAR_CHECK(owner != nullptr) << "a StagedBucket that was never given out, or is finished";
+  LODESTAR_CHECK(owner != nullptr)
+      << "this StagedBucket was never given out, or is finished already";
   owner->Finish(std::move(bucket), std::move(done));
 }
 

@@ -66,7 +66,8 @@ std::optional<Head> ParseHead(absl::string_view bytes) {
 std::string FormatJournalHead(const JournalRecord& record) {
   LODESTAR_CHECK(record.text.size() <= kMaxJournalTextBytes &&
                  record.payload.size() <= kMaxJournalPayloadBytes)
-      << "a record of " << record.text.size() << " and " << record.payload.size() << " bytes";
+      << "the record is too large: it has " << record.text.size() << " bytes of text and "
+      << record.payload.size() << " bytes of payload";
   std::string head(kJournalHeadBytes, '\0');
   Put(head, 0, kMagic);
   Put(head, 8, record.sequence);
