@@ -213,9 +213,9 @@ ABSL_FLAG(double, checkpoint_cost, 0.01,
           "Maximum share of the time that is spent on writing checkpoints of "
           "--checkpoint_interval, 0.000001 to 1. If the disk stays slow, the interval grows.");
 ABSL_FLAG(int64_t, checkpoint_every, 0,
-          "Number of rounds between checkpoints that are written besides those by time "
-          "(--checkpoint_interval). 0 means none. The newest --checkpoint_keep of these "
-          "checkpoints are kept besides the newest --checkpoint_keep of all others.");
+          "Number of rounds between additional checkpoints, which do not depend on "
+          "--checkpoint_interval. 0 means none. The newest --checkpoint_keep of these checkpoints "
+          "are kept, and so are the newest --checkpoint_keep of all others.");
 ABSL_FLAG(std::string, on_checkpoint, "",
           "Command for /bin/sh that runs after each checkpoint, such as one that copies it "
           "into a bucket. Empty means none. $LODESTAR_CHECKPOINT is the checkpoint's folder. "

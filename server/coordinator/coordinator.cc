@@ -494,7 +494,7 @@ absl::Status Coordinator::CountReport(WorkerId worker, const messages::RoundRepo
   faults_.LookForEqualLosses(worker, report, now);
   if (report.lost_residual_rounds > 0) {
     outbox_.Tell(absl::StrCat("worker began without its residual name=", state_.NameOf(worker),
-                              " rounds=", report.lost_residual_rounds));
+                              " rounds_of_residual=", report.lost_residual_rounds));
   }
   const rounds::CountedReport counted =
       state_.rounds.Count(worker, report, state_.model.job(), now);

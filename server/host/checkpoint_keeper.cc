@@ -537,8 +537,8 @@ absl::StatusOr<coordinator::RestoreChoice> CheckpointKeeper::Choose() {
   if (aside != entries.end()) {
     choice.alarm =
         absl::StrCat("the job begins at round 0, because all checkpoints in ", config_.root,
-                     " were set aside. To start from one of them, give --resume=PATH; "
-                     "the one with most rounds is ",
+                     " were set aside (renamed to *.abandoned). To start from one of them, give "
+                     "--resume=PATH; the one with most rounds is ",
                      aside->path);
   } else if (!config_.crashed_holder.empty() && !has_chosen_) {
     choice.alarm = absl::StrCat("the job begins at round 0, because ", config_.crashed_holder,

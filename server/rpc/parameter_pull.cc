@@ -137,7 +137,8 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
   } else {
     if (guard.export_key == 0 || request_.incarnation() != guard.export_key) {
       return absl::InvalidArgumentError(
-          "pull: worker_id and incarnation are missing; use those of the registration");
+          "pull: worker_id and incarnation are missing; use the values in the reply to the "
+          "registration");
     }
     is_member = true;
   }
@@ -170,7 +171,7 @@ absl::Status PullStream::CheckEncoding() const {
                                 "pull: the request asks for ",
                                 params::EncodingKindName(*wire::FromProto(request_.encoding())),
                                 ", but this job has fp32 and ", params::EncodingName(wanted),
-                                "; use pull_encoding of the registration")));
+                                "; use the pull_encoding in the reply to the registration")));
 }
 
 void PullStream::ReadNext() {

@@ -50,7 +50,8 @@ absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header
     return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
   };
   if (header.worker == WorkerId() || header.incarnation == Incarnation()) {
-    return refuse("worker_id and incarnation are missing; use those of the registration");
+    return refuse(
+        "worker_id and incarnation are missing; use the values in the reply to the registration");
   }
   if (header.round < Round() || header.base_version < Version()) {
     return refuse("round and base_version must not be negative, but base_version is ",

@@ -62,7 +62,7 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
         params::EncodingText(key.encoding), ", but this job takes ", params::EncodingText(encoding),
         is_averaged
             ? absl::StrCat(" for bucket ", bucket.index, ", which is averaged and not encoded")
-            : "; use push_encoding of the registration"));
+            : "; use the push_encoding in the reply to the registration"));
   }
   if (key.learning_rate.has_value() && !job::TakesProgramRates(job)) {
     return absl::InvalidArgumentError(absl::StrCat(

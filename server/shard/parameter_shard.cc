@@ -245,7 +245,7 @@ absl::Status ParameterShard::Replay(const ShardRecord& record,
         if (context_->norm == nullptr) {
           return absl::DataLossError(
               "the journal has a gradient norm, but this job does not clip gradients, so the "
-              "journal is of another job");
+              "journal belongs to another job");
         }
         context_->norm->Restore(norm.round, norm.total_square_sum);
         return absl::OkStatus();

@@ -143,7 +143,7 @@ absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path, bool may_
     return absl::InvalidArgumentError(absl::StrCat(
         target,
         " exists, but is not a file of metrics, because its first line does not begin with ",
-        kLineStart, ". Give another or a new file"));
+        kLineStart, ". Give the path of a new file"));
   }
   ASSIGN_OR_RETURN(output::LineFile file, output::LineFile::Open(path, may_share));
   return MetricsFile(std::move(file));

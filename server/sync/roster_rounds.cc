@@ -116,8 +116,8 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
 
 Decision RosterBuckets::OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const {
   if (bucket.round >= pull.min_round) return Decision::Apply();
-  return Decision::Hold(
-      absl::StrCat("weights for round ", pull.min_round.value(), ": ", CollectingText(bucket)));
+  return Decision::Hold(absl::StrCat("the weights for round ", pull.min_round.value(),
+                                     " are not ready: ", CollectingText(bucket)));
 }
 
 Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
