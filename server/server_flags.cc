@@ -117,14 +117,13 @@ ABSL_FLAG(
     "Each shard needs its own KEY. The etcd cluster must be 3.4 or later, without TLS and user "
     "authentication.");
 ABSL_FLAG(std::string, upstream, "",
-          "HOST:PORT of the coordinator of other servers. This server with all its workers "
-          "then is one worker of those servers: a site. Empty means that this server is no "
-          "site. Several addresses, with commas, are tried in turn, as for --coordinator. The "
-          "workers of a site do each step of the upstream's --local_steps together, in sync. With "
-          "--mode=local_sgd on this server, they do --local_steps of these steps between two "
-          "exchanges within the site. The job's settings come from the upstream. Give only "
-          "settings about "
-          "the site's own workers here; see docs/howto/sites.md.");
+          "HOST:PORT of the coordinator of other servers. This server with all its workers then is "
+          "one worker of those servers: a site. Empty means that this server is no site. Several "
+          "addresses, with commas, are tried in turn, as for --coordinator. The workers of a site "
+          "do each step of the upstream's --local_steps together, in sync. With --mode=local_sgd "
+          "on this server, they exchange within the site only after every --local_steps steps of "
+          "this server. The job's settings come from the upstream. Give only settings about the "
+          "site's own workers here; see docs/howto/sites.md.");
 ABSL_FLAG(std::string, upstream_join, "",
           "Join string for a worker of the upstream cluster, or the path of a file with it. "
           "`psctl token create` prints it there. Requires --upstream.");
@@ -161,12 +160,12 @@ ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
           "such as 10s or 1m. Rounds then go on without it. Workers send a heartbeat every "
           "third of it.");
 ABSL_FLAG(std::string, end_lost_workers, "lease",
-          "When a worker on another machine counts as lost after its process has ended: lease "
-          "or connection. With lease, it is lost after --lease. With connection, it is lost "
-          "sooner if all its connections are closed and the open round waits for no other "
-          "worker. It then has the longer of 1s and four round trips to connect again, and "
-          "with --local_steps at least 5 % of a usual round. Choose lease if a proxy or "
-          "firewall may close all of a worker's connections for longer than that.");
+          "When a worker on another machine counts as lost after its process has ended: lease or "
+          "connection. With lease, it is lost after --lease. With connection, it is lost sooner if "
+          "all its connections are closed and the open round waits for no other worker. It then "
+          "has 1s or four round trips to connect again, whichever is longer. With --local_steps, "
+          "it has at least 5 % of a usual round. Choose lease if a proxy or firewall may close all "
+          "of a worker's connections for longer than that.");
 ABSL_FLAG(absl::Duration, round_timeout, absl::Hours(1),
           "Maximum time that other workers wait for a worker that sends heartbeats but makes no "
           "progress, such as a process that hangs; 100ms to 24h. If the worker's rounds are "
@@ -176,10 +175,10 @@ ABSL_FLAG(absl::Duration, round_timeout, absl::Hours(1),
           "others does not count. Raise it if rounds or transfers really take longer.");
 
 ABSL_FLAG(int64_t, global_tokens, 0,
-          "Samples per step of all workers together, given in tokens; only for a gpt. 0 means "
-          "that --batch_size or --global_batch_size sets it. The nearest number of samples of "
-          "the model's context is used. A large value, such as the 524288 of GPT-2, hides the "
-          "exchange behind computing. It cannot be combined with --batch_size or "
+          "Samples per step of all workers together, given in tokens; only for a gpt. 0 means that "
+          "--batch_size or --global_batch_size sets it. The nearest number of samples is used. A "
+          "sample has as many tokens as the model's context. A large value, such as the 524288 of "
+          "GPT-2, hides the exchange behind computing. It cannot be combined with --batch_size or "
           "--global_batch_size.");
 
 ABSL_FLAG(std::string, on_divergence, "stop",

@@ -134,7 +134,7 @@ absl::Status CertificateAuthority::LoadFiles() {
     RETURN_IF_ERROR(security::WriteSecretFile(CertificatePath(folder), authority_.certificate));
     RETURN_IF_ERROR(security::WriteSecretFile(LedgerPath(folder), TokenLedger().ToJson()));
     RETURN_IF_ERROR(security::WriteSecretFile(KeyPath(folder), *key));
-    logging::LogInfo("made an authority for a new cluster in {}", folder);
+    logging::LogInfo("the server made the authority of a new cluster in {}", folder);
   }
   RETURN_IF_ERROR(key.status());
   authority_.key = *std::move(key);
