@@ -435,9 +435,10 @@ void Server::OnLogTrouble(const absl::Status& status) {
   }
   // If another process has the folder, this process must end.
   if (absl::IsAlreadyExists(status)) return Finish(status);
-  reports().OnEvent(shards::ShardAlarm{absl::StrCat(
-      "the journal cannot be written, and no contribution is acknowledged until it can: ",
-      status.message())});
+  reports().OnEvent(
+      shards::ShardAlarm{absl::StrCat("the journal cannot be written, and no contribution is "
+                                      "acknowledged until the journal can be written again: ",
+                                      status.message())});
 }
 
 host::ShardReports& Server::reports() {

@@ -61,7 +61,7 @@ void NameLearningRateScale(const checkpoints::LedgerState& ledger, const job::Jo
                            std::vector<checkpoint::SettingChange>& changes) {
   if (ledger.learning_rate_scale == 1.0) return;
   const std::string effect = absl::StrCat(
-      "times ", ledger.learning_rate_scale,
+      "multiplied by ", ledger.learning_rate_scale,
       ledger.rollbacks == 0   ? ", by psctl set-learning-rate"
       : ledger.rollbacks == 1 ? ", after 1 rollback"
                               : absl::StrCat(", after ", ledger.rollbacks, " rollbacks"));

@@ -693,9 +693,9 @@ TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
   ledger.rollbacks = 2;
   ledger.learning_rate_scale = 0.25;
   Save(2, ledger);
-  EXPECT_THAT(Choose().note,
-              AllOf(HasSubstr("resumes from path="), HasSubstr("times 0.25, after 2 rollbacks"),
-                    HasSubstr("the learning rate of round 2 is ")));
+  EXPECT_THAT(Choose().note, AllOf(HasSubstr("resumes from path="),
+                                   HasSubstr("multiplied by 0.25, after 2 rollbacks"),
+                                   HasSubstr("the learning rate of round 2 is ")));
   config_.job.schedule.peak /= 2;
   config_.job.schedule.total_rounds = 2;
   StartProcess();
@@ -705,7 +705,8 @@ TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
   EXPECT_GT(std::get<shards::CheckpointSource>(choice.source).bytes, 0);
   ASSERT_EQ(choice.resumed->changes.size(), 2);
   EXPECT_EQ(choice.resumed->changes[1].flag, "learning_rate");
-  EXPECT_EQ(choice.resumed->changes[1].effect, "from round 2 on, times 0.25, after 2 rollbacks");
+  EXPECT_EQ(choice.resumed->changes[1].effect,
+            "from round 2 on, multiplied by 0.25, after 2 rollbacks");
 }
 
 TEST_F(CheckpointKeeperTest, LearningRateThatIsGivenReplacesTheOneOfAnOrder) {

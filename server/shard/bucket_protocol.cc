@@ -128,8 +128,9 @@ absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
         "training has begun, so initial weights cannot be sent any more");
   }
   if (has_weights_) return absl::OkStatus();
-  return absl::UnavailableError(awaits_client_ ? "waits for the first program to supply weights"
-                                               : "the server has not loaded its weights yet");
+  return absl::UnavailableError(awaits_client_
+                                    ? "the server waits for the first program to supply weights"
+                                    : "the server has not loaded its weights yet");
 }
 
 bool BucketProtocol::IsUnannounced(WorkerId worker, Incarnation incarnation) const {

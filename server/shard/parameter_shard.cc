@@ -301,9 +301,9 @@ void ParameterShard::CloseRound(Round round, absl::Span<const sync::RosterMember
 
 void ParameterShard::Drop(WorkerId worker, Incarnation incarnation, const std::string& reason) {
   context_->roster.Drop(worker, incarnation);
-  context_->observer->OnDropped(absl::StrCat("worker ", worker.value(), " incarnation ",
-                                             incarnation.value(),
-                                             " does not take part any more: ", reason));
+  context_->observer->OnDropped(absl::StrCat("worker ", worker.value(),
+                                             " does not take part any more (", reason,
+                                             "; incarnation ", incarnation.value(), ")"));
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 

@@ -347,7 +347,8 @@ TEST(ParameterShardTest, LeavingIsToldAndOnlyARoundThatGetsNothingIsNoticed) {
   cluster.LoadConstant(0.0f);
   cluster.SetMembers(2);
   cluster.Drop(2);
-  EXPECT_THAT(log.dropped, ElementsAre("worker 2 incarnation 1 does not take part any more: test"));
+  EXPECT_THAT(log.dropped,
+              ElementsAre("worker 2 does not take part any more (test; incarnation 1)"));
   EXPECT_THAT(log.notices, ElementsAre());
   cluster.OpenRound(0, {1});
   cluster.Drop(1);
