@@ -72,7 +72,9 @@ class ArgumentsTest(replay.ReplayTestCase):
     for arguments, part in (((torch.nn.Linear, optimizer), "the class Linear"),
                             ((model.parameters(), optimizer), "a generator"),
                             ((model, torch.optim.SGD), "the class SGD"),
-                            ((model, scheduler), "a StepLR"), ((model, None), "a NoneType")):
+                            ((model, scheduler), "a StepLR"), ((model, None), "a NoneType"),
+                            (([], optimizer), "an empty list of models"),
+                            ((model, []), "an empty list of optimizers")):
       self.assert_refused(lambda arguments=arguments: lodestar.join(
           NOWHERE, name="a").attach(*arguments), part)
     for schedulers, part in ((scheduler, "schedulers= is a StepLR"), (None, "a NoneType"),

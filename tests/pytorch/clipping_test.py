@@ -460,6 +460,28 @@ class ClippingTest(ClippingTestCase):
     runs = self.run_loops("mlp", "momentum", clip_to(1e6), flags=SYNC, attach={"clip_norm": 1e6})
     self.replay_changed(runs, "mlp", "momentum", lambda _: None)
 
+  def test_sync_clips_the_mean_of_steps_with_batches_of_ones_own(self):
+    runs = self.run_loops("mlp", "momentum", flags=SYNC, attach={"clip_norm": LIMIT}, steps=True)
+    self.replay_changed(runs, "mlp", "momentum")
+
+  def test_sync_refuses_a_change_of_a_gradient_in_the_first_step(self):
+    for steps in (False, True):
+      changes = []
+      text = self.refusal(lambda model: changes.append(clip(model)), flags=SYNC, steps=steps)
+      self.assertEqual(len(changes), 1)
+      for part in ("was changed after backward()", "clip_norm=", "overlap=False"):
+        self.assertIn(part, text)
+
+  def test_sync_refuses_a_second_backward_in_the_first_step(self):
+    changes = []
+    text = self.refusal(lambda model: changes.append(norm_of(model)), flags=SYNC, backward=twice)
+    self.assertEqual(len(changes), 1)
+    self.assertIn("a second time", text)
+
+  def test_steps_with_batches_of_ones_own_take_several_backwards_in_sync(self):
+    runs = self.run_loops("mlp", "momentum", lambda _: None, flags=SYNC, backward=twice, steps=True)
+    self.replay_changed(runs, "mlp", "momentum", lambda _: None)
+
   def test_sync_knows_clipping_in_half_precision(self):
     server = self.start_client_server(min_workers=1, **SYNC)
     run = self.start_program("a", "mlp_bf16", "momentum", run=looping, attach={"clip_norm": LIMIT})

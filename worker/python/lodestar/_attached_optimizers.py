@@ -83,6 +83,10 @@ def take_together(model: Any, optimizer: Any) -> Tuple[Any, Any]:
     if two optimizers have one parameter."""
     import torch
 
+    for kind, given in (("models", model), ("optimizers", optimizer)):
+        if isinstance(given, (list, tuple)) and not given:
+            raise LodestarError("INVALID_ARGUMENT",
+                                f"attach() is given an empty list of {kind}; give at least one")
     models, optimizers = _listed(model), _listed(optimizer)
     if isinstance(models[0], torch.optim.Optimizer):
         raise LodestarError("INVALID_ARGUMENT",
@@ -107,7 +111,7 @@ def take_together(model: Any, optimizer: Any) -> Tuple[Any, Any]:
                                 f"a parameter of the {type(each).__name__} is in an earlier "
                                 "optimizer of the list, too; give each parameter to one optimizer")
         seen |= own
-    return (torch.nn.ModuleList(models) if _is_list(model) else model,
+    return (torch.nn.ModuleList(models) if isinstance(model, (list, tuple)) else model,
             JointOptimizer(optimizers) if len(optimizers) > 1 else optimizers[0])
 
 
@@ -116,9 +120,5 @@ def optimizers_of(optimizer: Union[JointOptimizer, Any]) -> List[Any]:
     return optimizer.optimizers if isinstance(optimizer, JointOptimizer) else [optimizer]
 
 
-def _is_list(given: Any) -> bool:
-    return isinstance(given, (list, tuple)) and len(given) > 0
-
-
 def _listed(given: Any) -> List[Any]:
-    return list(given) if _is_list(given) else [given]
+    return list(given) if isinstance(given, (list, tuple)) else [given]

@@ -58,9 +58,10 @@ class Exchange:
         """Brings the weights that the step begins with, or, None, those that the job ends with."""
         raise NotImplementedError
 
-    def begin(self, is_last: bool, may_leave: bool = True) -> None:
-        """Begins a batch. `is_last` says that it is the last one of its step, and `may_leave` that
-        its gradients may leave during backward then."""
+    def begin(self, is_last: bool, may_leave: bool = True, is_learning: bool = False) -> None:
+        """Begins a batch. `is_last` says that it is the last one of its step, `may_leave` that its
+        gradients may leave during backward then, and `is_learning` that those of later steps will,
+        if the program makes its step with this batch alone."""
 
     def on_gradient(self, tensor: TrainedTensor) -> None:
         """Is called when backward has the gradient of a tensor, in one of its batches."""
@@ -126,8 +127,8 @@ class _GradientSteps(Exchange):
         super().__init__(worker, tensors, optimizer)
         self._sender = _GradientSender(worker, tensors, optimizer, overlap, rates)
 
-    def begin(self, is_last: bool, may_leave: bool = True) -> None:
-        self._sender.begin(is_last, may_leave)
+    def begin(self, is_last: bool, may_leave: bool = True, is_learning: bool = False) -> None:
+        self._sender.begin(is_last, may_leave, is_learning)
 
     def on_gradient(self, tensor: TrainedTensor) -> None:
         self._sender.on_gradient(tensor)
@@ -164,6 +165,7 @@ class ServerSteps(_GradientSteps):
         super().__init__(worker, tensors, optimizer, overlap, rates)
         self._settings, self._rates = settings, rates
         self._sender.clip_norm = self._clip_norm = clip_norm
+        self._sender.watches = True
         self.clips_at_servers = clip_norm is not None
         self._has_warned = False
 
@@ -589,34 +591,42 @@ class _GradientSender:
         # The gradients that were taken in this step, and what tells whether they have changed, by
         # tensor.
         self._taken: "dict[int, Tuple[Any, Any]]" = {}
+        # Changes of gradients after backward are refused in steps in which gradients stay here, too.
+        self.watches = False
+        self._is_watching = False
+        self._watched: "dict[int, Tuple[Any, Any]]" = {}  # as _taken
+        self._is_learning = False  # gradients of later steps will leave during backward
+        self._added_to: Optional[TrainedTensor] = None  # twice, in a step that is learning
 
     def select(self, parameters: Set[int]) -> None:
         """Says that the next step changes the parameters with these id() alone."""
         self.selected = [tensor for tensor in self._tensors if id(tensor.parameter) in parameters]
 
-    def begin(self, is_last: bool, may_leave: bool) -> None:
+    def begin(self, is_last: bool, may_leave: bool, is_learning: bool) -> None:
         self._num_missing = [0] * (1 + max(tensor.block for tensor in self._tensors))
         for tensor in self._tensors:
             self._num_missing[tensor.block] += 1
-        self._taken = {}
+        self._taken, self._watched, self._added_to = {}, {}, None
         self._told_rates = None
         self._is_open = is_last and may_leave and self._overlap
-        self._copies = (is_last and not may_leave and self._overlap
-                        and self.clip_norm is not None)
+        self._copies = not self._is_open and self._overlap and self.clip_norm is not None
+        # A program that sums batches by hand may divide their sum.
+        self._is_watching = self.watches and self._overlap and (is_learning or not is_last)
+        self._is_learning = is_learning
 
     @torch.no_grad()
     def on_gradient(self, tensor: TrainedTensor) -> None:
         if self._copies:
             tensor.gradient.copy_(_dense(tensor.here(tensor.parameter.grad)))
+        gradient = tensor.parameter.grad
+        if self._is_watching:
+            if self._is_learning and id(tensor) in self._watched:
+                self._added_to = tensor
+            self._watched[id(tensor)] = (gradient, self._mark(gradient))
         if not self._is_open:
             return
         if id(tensor) in self._taken:
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                f"backward() has added to the gradient of {tensor.name} a second time in one step, "
-                "but the first gradient may have been sent already. Use loader(..., accumulate=), "
-                "attach(..., overlap=False), or checkpoint(..., use_reentrant=False)")
-        gradient = tensor.parameter.grad
+            raise _added_twice(tensor)
         self.take(tensor, gradient)
         self._taken[id(tensor)] = (gradient, self._mark(gradient))
 
@@ -697,26 +707,35 @@ class _GradientSender:
                 "step. Make the optimizer with fused=False, or use bf16, which needs no GradScaler")
         if not self._taken and all(tensor.parameter.grad is None for tensor in self.selected):
             raise _no_gradient()
+        if self._added_to is not None:
+            raise _added_twice(self._added_to)
         copied = ({id(tensor) for tensor in self._tensors if tensor.parameter.grad is not None}
                   if self._copies and self._is_clipped() else set())
         self.take_zeros(copied)
-        changed: Optional[TrainedTensor] = None
         for tensor in self.selected:
             gradient = tensor.parameter.grad
-            if id(tensor) not in self._taken:
-                if gradient is not None and id(tensor) not in copied:
-                    tensor.gradient.copy_(_dense(tensor.here(gradient)))
-                continue
-            taken, mark = self._taken[id(tensor)]
-            if changed is None and (gradient is not taken or self._mark(gradient) != mark):
-                changed = tensor
-        if changed is not None and not self._is_clipped():
+            if gradient is not None and id(tensor) not in self._taken and id(tensor) not in copied:
+                tensor.gradient.copy_(_dense(tensor.here(gradient)))
+        changed = None if copied else self._first_changed()
+        if changed is not None and not (self._taken and self._is_clipped()):
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                f"the gradient of {changed.name} was changed after backward(), but may have been sent "
-                "before. If the program clips to a norm, give attach(..., clip_norm=) that norm, and "
-                "the servers clip. For other changes use attach(..., overlap=False)")
+                f"the gradient of {changed.name} was changed after backward(), but the servers take the "
+                "mean of the gradients that backward() leaves. If the program clips to a norm, give "
+                "attach(..., clip_norm=) that norm, and the servers clip the mean. To send gradients "
+                "that each worker has changed, use attach(..., overlap=False)")
         self._tell_rates()
+
+    def _first_changed(self) -> Optional[TrainedTensor]:
+        """Returns a tensor whose gradient is not what backward() has left. None: there is none."""
+        before = self._taken or self._watched
+        for tensor in self.selected:
+            gradient = tensor.parameter.grad
+            if id(tensor) in before:
+                taken, mark = before[id(tensor)]
+                if gradient is not taken or self._mark(gradient) != mark:
+                    return tensor
+        return None
 
     def _is_clipped(self) -> bool:
         """Returns whether the program has clipped what was sent, or copied, to clip_norm, and no
@@ -725,6 +744,14 @@ class _GradientSender:
                      if tensor.parameter.grad is not None]
         return self.clip_norm is not None and has_clipped(
             [sent for sent, _ in gradients], [_dense(now) for _, now in gradients], self.clip_norm)
+
+
+def _added_twice(tensor: TrainedTensor) -> LodestarError:
+    return LodestarError(
+        "FAILED_PRECONDITION",
+        f"backward() has added to the gradient of {tensor.name} a second time in one step, but the "
+        "first gradient may have been sent already. Use loader(..., accumulate=), attach(..., "
+        "overlap=False), or checkpoint(..., use_reentrant=False)")
 
 
 def _no_gradient() -> LodestarError:

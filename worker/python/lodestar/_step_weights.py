@@ -43,9 +43,9 @@ class StepWeights:
         if not self._are_given and not self._is_uneven:
             self._is_uneven = any(_has_uneven_targets(tensor) for tensor in _tensors_in(batch))
 
-    def add(self, weight: int, is_late: bool = False) -> None:
+    def add(self, weight: int, is_late: bool = False, is_made: bool = False) -> None:
         """Adds the weight of a batch to that of the step at hand. `is_late` says that the step was
-        handed over.
+        handed over, and `is_made` that optimizer.step() was called for it.
 
         Raises:
           LodestarError: INVALID_ARGUMENT for a negative weight; FAILED_PRECONDITION if gradients of
@@ -62,6 +62,11 @@ class StepWeights:
                 if error.code != "FAILED_PRECONDITION":
                     raise
                 is_late = True
+        if is_late and is_made:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"log(weight={weight}) was called after optimizer.step(). Further steps with the same "
+                "batch keep its weight, so call it once for each batch, before the first backward()")
         if is_late:
             raise LodestarError(
                 "FAILED_PRECONDITION",

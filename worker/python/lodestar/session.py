@@ -605,7 +605,8 @@ class Session:
         assert exchange is not None
         self._is_last_batch = is_last
         is_learning = exchange.learns_loop and self._num_steps < _STEPS_TO_LEARN
-        exchange.begin(is_last, may_leave=not (is_learning or self._adds_batches))
+        exchange.begin(is_last, may_leave=not (is_learning or self._adds_batches),
+                       is_learning=is_learning and not self._adds_batches)
 
     @items_of_one_thread
     def _granted_samples(self) -> Iterator[List[int]]:
@@ -923,8 +924,9 @@ class Session:
                                 "make the batches yourself")
         if self._is_skipped and not exchange.has_local_steps:
             raise LodestarError("FAILED_PRECONDITION",
-                                "optimizer.step() was called for a step that was left out because "
-                                "its gradient was not finite; skip optimizer.step() for it")
+                                "optimizer.step() was called for a step that was left out, by "
+                                "skip_step() or because its gradient was not finite; leave "
+                                "optimizer.step() out, too")
 
         def make_step(closure: Optional[Callable[[], Any]]) -> Any:
             with self._rates.scaled():
@@ -1028,7 +1030,7 @@ class Session:
                                 "log() was called without an open batch. Call it between a batch "
                                 "and its optimizer.step()")
         if weight is not None:
-            self._weights.add(int(weight), is_late=self._is_handed_over)
+            self._weights.add(int(weight), is_late=self._is_handed_over, is_made=self._is_made)
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
