@@ -88,6 +88,29 @@ def without_last_step(address, name):
         optimizer.zero_grad()
 
 
+def weighing_each_step(address, name):
+  """Tells the weight of a batch before each of two steps with it."""
+  model, optimizer = make_worker(name, "mlp", "momentum")
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    for indices, _, _ in ps.loader(TRAIN, batch_size=8):
+      for _ in range(2):
+        ps.log(1.0, weight=weight_of(indices))
+        small_models.loss_of(model, indices).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def stepping_after_skip(address, name):
+  """Leaves a step out, and makes it."""
+  model, optimizer = make_worker(name, "mlp", "adamw")
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    for _ in ps.loader(TRAIN, batch_size=8):
+      ps.skip_step()
+      optimizer.step()
+
+
 def make_gan(rate=0.05):
   """Returns two small networks, and an optimizer of each."""
   torch.manual_seed(5)

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import types
+import warnings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.environ["LODESTAR_LIBRARY"] = os.path.abspath(sys.argv.pop(4))
@@ -22,6 +23,7 @@ import lodestar  # noqa: E402
 import loops  # noqa: E402
 import replay  # noqa: E402
 import small_models  # noqa: E402
+from lodestar import session  # noqa: E402
 
 REDUCE = {"optimizer": "reduce"}
 
@@ -136,6 +138,22 @@ class SeveralBatchesTest(LoopsTest):
     for name, weights in runs[0]["weights"].items():
       torch.testing.assert_close(weights, runs[1]["weights"][name], atol=0, rtol=0)
 
+  def test_stop_while_more_samples_are_asked_for_is_no_lost_round(self):
+
+    def extend():
+      raise lodestar.LodestarError("CANCELLED", "the worker is stopping")
+
+    for stops in (False, True):
+      worker = types.SimpleNamespace(extend=extend, stop=lambda: None)
+      ps = session.Session(worker)
+      ps._has_started, ps._tensors = True, types.SimpleNamespace(trained=[])
+      with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if stops:
+          ps.stop()
+        self.assertIsNone(ps._extended())
+      self.assertEqual(len(caught), 0 if stops else 1)
+
   def test_pass_that_ends_within_a_step_goes_on_with_it(self):
     runs = self.run_loops(loops.by_hand, "mlp", "adamw", 5, passes=2, num_programs=1,
                           is_due=lambda number: number % 5 == 4,
@@ -224,6 +242,12 @@ class BadBatchTest(LoopsTest):
       self.start_program("a", run=loops.without_last_step).outcome()
     self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
     self.stop_job(server)
+
+
+  def test_step_that_was_left_out_is_refused_with_skip_step_named(self):
+    error = self.refusal_of(loops.stepping_after_skip, flags={"mode": "sync", "batch_size": 8})
+    self.assertEqual(error.code, "FAILED_PRECONDITION")
+    self.assertIn("skip_step()", str(error))
 
 
 class SeveralOptimizersTest(LoopsTest):
@@ -331,6 +355,13 @@ class SeveralStepsTest(LoopsTest):
                           flags={"mode": "sync", "batch_size": 8, "rounds": 12, **replay.ADAMW})
     self.assertEqual(len(runs[0]["batches"]), 4)
     self.replay_rollouts(runs, "adamw", 3)
+
+  def test_weight_between_two_steps_with_one_batch_is_refused_with_what_to_do(self):
+    error = self.refusal_of(loops.weighing_each_step,
+                            flags={"mode": "sync", "batch_size": 8, **REDUCE})
+    self.assertEqual(error.code, "FAILED_PRECONDITION")
+    self.assertIn("once for each batch", str(error))
+    self.assertNotIn("overlap=False", str(error))
 
   def test_job_that_ends_between_steps_with_one_batch_ends_the_loop(self):
     runs = self.run_loops(loops.epochs_on_one_rollout, "mlp", "momentum", 3,

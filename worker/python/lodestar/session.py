@@ -155,6 +155,7 @@ class Session:
         self._has_started = False
         self._has_left = False
         self._is_over = False  # the job's end has come
+        self._is_stopping = False
         self._epoch = 0  # of the first sample of the newest step
         self._incarnation = 0
         self._has_comm_hook = False
@@ -737,8 +738,9 @@ class Session:
         except LodestarError as error:
             if error.code not in ("ABORTED", "CANCELLED", "UNAVAILABLE"):
                 raise
-            warnings.warn(f"a round was lost ({error}), so gradients that were added up for it are "
-                          "dropped")
+            if not self._is_stopping:
+                warnings.warn(f"a round was lost ({error}), so gradients that were added up for it "
+                              "are dropped")
         for tensor in self._tensors.trained:
             tensor.parameter.grad = None
         self._step = None
@@ -1216,6 +1218,7 @@ class Session:
         signal handler or another thread may call it. With --optimizer=reduce weights lack the step
         of that round, whose mean does not come any more."""
         self._check_connected()
+        self._is_stopping = True
         self._worker.stop()
 
     def _check_connected(self) -> None:
