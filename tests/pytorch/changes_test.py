@@ -165,6 +165,30 @@ class ChangesTest(replay.ReplayTestCase):
     self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
     return str(refused.exception)
 
+  def test_weights_are_new_after_a_step_that_waits(self):
+    for flags, options in (({**SYNC_MOMENTUM, "eval_every": 2, "eval_samples": 8}, {}),
+                           (SYNC_MOMENTUM, {"overlap": False}),
+                           ({"mode": "sync", "optimizer": "reduce"}, {})):
+      with self.subTest(**flags):
+        server = self.start_client_server(rounds=NUM_STEPS, **flags)
+        first = self.start_first_program("mlp", "momentum", run=program.averaging, **options)
+        second = self.start_program("b", "mlp", "momentum", run=program.averaging, **options)
+        runs = [first.outcome(), second.outcome()]
+        self.assert_ends(server)
+        self.replay_gradients(runs, "mlp", "momentum")
+        model = small_models.MODELS["mlp"]()
+        optimizer = small_models.OPTIMIZERS["momentum"](model, replay.RATE)
+        average = None
+        for batches in zip(*(run["batches"] for run in runs)):
+          optimizer.zero_grad()
+          for batch in batches:
+            (small_models.loss_of(model, batch) / len(runs)).backward()
+          optimizer.step()
+          average = program.averaged_with(average, model)
+        for run in runs:
+          self.assertEqual(len(run["batches"]), NUM_STEPS)
+          torch.testing.assert_close(run["average"], average, atol=1e-6, rtol=0)
+
   def test_weights_changed_after_a_step_are_refused_where_servers_hold_them(self):
     for mode, ways in (("sync", WAYS), ("async", (clamp_data,))):
       for change in ways:
@@ -399,7 +423,7 @@ class ChangesTest(replay.ReplayTestCase):
     for arguments, part in (((model, [optimizer, optimizer]), "one optimizer"),
                             (([model, optimizer], optimizer), "torch.nn.Module, or a list"),
                             ((model, [optimizer, 0.1]), "torch.optim.Optimizer, or a list"),
-                            (([], optimizer), "torch.nn.Module, or a list"),
+                            (([], optimizer), "an empty list of models"),
                             ((optimizer, model), "attach(model, optimizer)")):
       with self.assertRaises(lodestar.LodestarError) as refused:
         lodestar.join("127.0.0.1:1", name="a").attach(*arguments)

@@ -291,6 +291,29 @@ def changing(address, name, model_name, optimizer_name, change, before=None, in_
   return {"batches": batches, "weights": model.state_dict()}
 
 
+@torch.no_grad()
+def averaged_with(average, model):
+  """Returns the mean of an average of weights, or None, and the weights of a model."""
+  now = torch.nn.utils.parameters_to_vector(model.parameters()).clone()
+  return now if average is None else (average + now) / 2
+
+
+def averaging(address, name, model_name, optimizer_name, **attach_options):
+  """Averages the weights after each step, which it waits for."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  batches, average = [], None
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer, **attach_options)
+    for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8, heldout=small_models.HELDOUT,
+                                   evaluate=lambda _: (0.0, 0, 1)):
+      batches.append(indices)
+      small_models.loss_of(model, indices).backward()
+      optimizer.step(wait=True)
+      optimizer.zero_grad()
+      average = averaged_with(average, model)
+  return {"batches": batches, "weights": model.state_dict(), "average": average}
+
+
 def scheduled(address, name, model_name, optimizer_name, rate, schedule, *, is_attached_first=False,
               is_given=False, sets_late=False, on_step=None, ends_after=None, **options):
   """With learning rates of its own. `schedule` takes the optimizer, and returns a scheduler and what

@@ -162,8 +162,7 @@ class JobSchedulers:
                                 "schedulers=[scheduler]")
         schedulers = [inner_scheduler(scheduler) for scheduler in schedulers]
         for scheduler in schedulers:
-            if not hasattr(scheduler, "last_epoch") or type(
-                    scheduler).__name__ == "ReduceLROnPlateau":
+            if not hasattr(scheduler, "last_epoch") or hasattr(scheduler, "patience"):
                 raise LodestarError(
                     "INVALID_ARGUMENT",
                     f"schedulers= has a {type(scheduler).__name__}, whose rate does not depend on "

@@ -204,6 +204,10 @@ class Session:
         the step as in plain PyTorch. With --optimizer=reduce it makes the step with the mean gradient, which is
         there at the end of backward(), so that clipping and hooks see it.
 
+        In sync and async new weights come with the next batch. optimizer.step(wait=True) waits for
+        them, for an average of weights (EMA) and for other programs that look at them at once. In
+        other jobs it makes no difference.
+
         The learning rates of the optimizer hold, whatever sets them. In sync they leave with the
         gradients, and all workers of a round need the same. If ps_server has a flag of the learning
         rate, has a model of its own, or has --mode=async, the job's schedule holds instead, and a
@@ -914,7 +918,7 @@ class Session:
 
     @call_of_one_thread
     def _make_step(self, attached: AttachedOptimizer, closure: Optional[Callable[[], Any]],
-                   *args: Any, **kwargs: Any) -> Any:
+                   *args: Any, wait: bool = False, **kwargs: Any) -> Any:
         check_function("closure", closure)
         exchange = self._exchange
         if self._is_cut:
@@ -952,6 +956,10 @@ class Session:
                     self._await_answer()
             if exchange.answers_in_step:
                 exchange.finish(make_step)
+            elif wait and not exchange.has_local_steps and not self._is_handed_over:
+                exchange.check_kept()
+                self._await_answer()
+                exchange.take(self._following[-1])
         except BaseException as error:
             self._fail(error)
             raise
