@@ -409,6 +409,12 @@ absl::StatusOr<messages::Grant> Coordinator::ExtendGrant(const messages::WorkerL
         absl::StrCat("the servers are not ready to hand out more samples of round ", round.value(),
                      "; the call is retried automatically"));
   }
+  if (job::HasLocalSteps(state_.model.job())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("more samples were asked for in round ", round.value(),
+                     ", but only rounds of a job without local steps can be extended; report the "
+                     "step as done, and ask for the next one"));
+  }
   ASSIGN_OR_RETURN(messages::Grant more, state_.rounds.Extend(life.worker, round));
   outbox_.Remember();
   return more;
@@ -720,8 +726,7 @@ void Coordinator::TellClosed(const rounds::ClosedRound& closed, absl::Time now) 
   } else if (summary.committed_short) {
     outbox_.Tell(absl::StrCat("round ", summary.round.value(), " was completed with ",
                               summary.workers, " of ", round.plan().roster.size(), " workers; ",
-                              summary.samples, " of ", round.plan().total_samples(),
-                              " samples counted"));
+                              summary.samples, " samples counted"));
   }
   if (!closed.is_lost && !round.is_evaluation()) {
     faults_.LookForFewSenders(round, summary.workers, now);

@@ -44,6 +44,24 @@ TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
   EXPECT_TRUE(cluster.sent().plans.empty()) << "no rosters";
 }
 
+TEST(CoordinatorAsyncTest, WindowOfOneLocalStepIsNotExtended) {
+  for (const job::Mode mode : {job::Mode::kAsync, job::Mode::kAsyncLocalSgd}) {
+    Coordinator::Config config = TestConfig();
+    config.job.mode = mode;
+    config.job.local_steps = 1;
+    config.job.schedule.total_rounds = 100;
+    CoordinatorHarness cluster(config);
+    cluster.Start();
+    const TestWorker worker = cluster.Add("a");
+    const messages::Grant grant = *cluster.Ask(worker).grant;
+    ASSERT_EQ(grant.local_steps, 1);
+    const auto more = cluster.coordinator().ExtendGrant(worker.life, grant.round, cluster.now());
+    EXPECT_EQ(more.status().code(), mode == job::Mode::kAsync
+                                        ? absl::StatusCode::kOk
+                                        : absl::StatusCode::kFailedPrecondition);
+  }
+}
+
 TEST(CoordinatorAsyncTest, WhereAllAreSilentTheyAreNamed) {
   Coordinator::Config config = TestConfig(2);
   config.job.mode = job::Mode::kAsync;

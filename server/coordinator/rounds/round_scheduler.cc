@@ -320,11 +320,6 @@ absl::StatusOr<messages::Grant> RoundScheduler::Extend(WorkerId worker, Round ro
         absl::StrCat("more samples were asked for in round ", round.value(),
                      ", but this worker has no training grant of that round"));
   }
-  if (grant->local_steps != 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "more samples were asked for in round ", round.value(), ", which has ", grant->local_steps,
-        " local steps; a round can be extended only in jobs without local steps"));
-  }
   if (is_site()) {
     return absl::FailedPreconditionError(
         absl::StrCat("more samples were asked for in round ", round.value(),

@@ -89,6 +89,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const sync::Roste
 }
 
 messages::Grant WorkLedger::Extend(WorkerId worker, const messages::Grant& grant) {
+  LODESTAR_CHECK(!job::HasLocalSteps(job_)) << "round " << grant.round.value();
   messages::Grant more = grant;
   more.first_sample = data_.Take(data_.SetOf(worker), grant.num_samples);
   more.first_position = state_.next_sample;
@@ -187,10 +188,9 @@ std::optional<HeldoutSums> WorkLedger::CloseRound(Round round, int64_t num_sampl
 }
 
 void WorkLedger::LoseRound(Round round) {
-  // If an evaluation was due with the lost round, it is due again with the round that takes its
-  // place.
-  if (PlaceOf(round) == evaluated_place_) --evaluated_place_;
   ++state_.lost_rounds;
+  // If the lost round carried a part of an evaluation, the next round begins the evaluation again.
+  if (evaluations_.memory().travelling.contains(round)) is_evaluation_due_ = true;
   evaluations_.Lose(round);
 }
 

@@ -227,6 +227,29 @@ TEST(WorkLedgerTest, ALostRoundHasAnotherInItsPlace) {
   EXPECT_TRUE(ledger.is_exhausted());
 }
 
+TEST(WorkLedgerTest, FirstRoundThatIsLostBringsNoEvaluation) {
+  job::JobSpec job = JobOf(7);
+  job.eval_every = 1;
+  WorkLedger ledger = LedgerOf(job, {}, Dataset(5));
+  ledger.LoseRound(ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).plan.round);
+  const WorkLedger::Work again = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0));
+  EXPECT_EQ(again.grants[0].num_heldout_samples, 0);
+}
+
+TEST(WorkLedgerTest, EvaluationThatIsLostAmongOpenRoundsComesWithTheNextRound) {
+  job::JobSpec job = JobOf(7);
+  job.mode = job::Mode::kAsync;
+  job.eval_every = 3;
+  WorkLedger ledger = LedgerOf(job, {.next_round = 2}, Dataset(5));
+  ledger.OpenRound(ViewId(1), RosterOf(1), Round(0));
+  const WorkLedger::Work lost = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0));
+  ASSERT_EQ(lost.grants[0].num_heldout_samples, 5);
+  EXPECT_EQ(ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0].num_heldout_samples, 0);
+  ledger.LoseRound(lost.plan.round);
+  EXPECT_EQ(ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0].num_heldout_samples, 5);
+  EXPECT_EQ(ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0].num_heldout_samples, 0);
+}
+
 TEST(WorkLedgerTest, EvaluationCutsCoverTheHeldOutSetExactlyOnce) {
   for (int64_t size : {1, 2, 7, 64}) {
     for (int workers : {1, 2, 3, 8}) {
