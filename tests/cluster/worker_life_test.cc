@@ -12,6 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/logging/log_tail.h"
+#include "common/logging/logging.h"
 #include "common/params/model_spec.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -23,6 +25,7 @@
 #include "tests/cluster/training_data.h"
 #include "tests/cluster/wire_client.h"
 #include "worker/built_in_workload.h"
+#include "worker/capi/lodestar_worker.h"
 #include "worker/client/cluster_session.h"
 #include "worker/data/testing/test_folder.h"
 #include "worker/worker.h"
@@ -241,6 +244,56 @@ class DamagingPath final : public Path {
   std::atomic<int> registrations_;
   std::atomic<int> grants_;
 };
+
+// Answers the first report with the end of the job, whose last weights then never come.
+class FinishingPath final : public Path {
+ public:
+  explicit FinishingPath(const std::string& coordinator) : Path(coordinator) {}
+  ~FinishingPath() override { Close(); }
+
+  absl::Notification is_done;
+
+  grpc::Status NextGrant(grpc::ServerContext* call, const v1::GrantRequest* request,
+                         v1::Grant* reply) override {
+    if (!request->has_report()) return Path::NextGrant(call, request, reply);
+    reply->set_kind(v1::Grant::KIND_DONE);
+    reply->set_round(kNeverOpened);
+    reply->set_total_rounds(kNeverOpened);
+    if (!is_done.HasBeenNotified()) is_done.Notify();
+    return grpc::Status::OK;
+  }
+
+ private:
+  static constexpr int64_t kNeverOpened = 1000;
+};
+
+TEST_F(WorkerLifeTest, LastWeightsThatAProgramDoesNotWaitForAreLoggedAndNoError) {
+  server::ServerConfig config = SmallJobConfig();
+  config.job.min_workers = 1;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  FinishingPath path(cluster->address());
+  logging::LogTail tail;
+  logging::KeepLog(&tail);
+  lodestar_worker* const worker = lodestar_new();
+  ASSERT_EQ(lodestar_set(worker, "coordinator", path.address().c_str()), 0);
+  ASSERT_EQ(lodestar_set(worker, "leave_timeout", "1s"), 0) << lodestar_last_error();
+  const int64_t shape[] = {1};
+  ASSERT_EQ(lodestar_add_tensor(worker, "weight", shape, 1, 0, 0), 0);
+  ASSERT_EQ(lodestar_set_data(worker, "", 64, 0, 1, 0), 0);
+  ASSERT_EQ(lodestar_allocate(worker), 0);
+  ASSERT_EQ(lodestar_start(worker), 0) << lodestar_last_error();
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  ASSERT_EQ(lodestar_next(worker, &step), 0) << lodestar_last_error();
+  ASSERT_EQ(lodestar_step_done(worker, 1.0, 0, 1), 0);
+  path.is_done.WaitForNotification();
+  EXPECT_EQ(lodestar_leave(worker), 0) << lodestar_last_error();
+  lodestar_free(worker);
+  logging::KeepLog(nullptr);
+  const logging::LogExcerpt warnings = tail.Read({.least_level = logging::LogLevel::kWarn});
+  EXPECT_THAT(warnings.lines, testing::Contains(testing::Field(&logging::LogLineRecord::text,
+                                                               HasSubstr("its last weights"))));
+}
 
 TEST_F(WorkerLifeTest, ADamagedAnswerIsAskedForAgain) {
   server::ServerConfig config = Config();
