@@ -300,6 +300,12 @@ TEST(CApiTest, TwoProgramsShareTheSamples) {
   EXPECT_EQ(all, each);
 }
 
+lodestar_step EmptyStep() {
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  return step;
+}
+
 // Pushes vectors that are computed from round and worker, and checks what comes back.
 class Reducer {
  public:
@@ -313,12 +319,28 @@ class Reducer {
     std::vector<float> pulled = {};
   };
 
-  void Run() {
+  // Weights of the contributions, if they are not their numbers of samples.
+  std::function<std::optional<int64_t>(int64_t round)> weight_of_;
+
+  // Returns the code of the error that the program has ended with. 0 means none.
+  int Run() {
+    TrainAll();
+    return outcome_;
+  }
+
+  static float GradientOf(int64_t round, int number, int k) {
+    return static_cast<float>((k + 1) * (round + 2) * (number == 0 ? 1 : -3));
+  }
+  const std::vector<Seen>& seen() const { return seen_; }
+
+ private:
+  void TrainAll() {
     ASSERT_EQ(program_.Start(), 0) << lodestar_last_error();
     lodestar_step step = {};
     step.size = sizeof(step);
     while (true) {
-      ASSERT_EQ(lodestar_next(program_.handle(), &step), 0) << lodestar_last_error();
+      outcome_ = lodestar_next(program_.handle(), &step);
+      if (outcome_ != 0) return;
       const float* const weights = lodestar_parameters(program_.handle());
       if (!seen_.empty() && step.kind != LODESTAR_STEP_EVALUATE) {
         seen_.back().pulled.assign(weights, weights + kNumParameters);
@@ -329,19 +351,19 @@ class Reducer {
         for (int k = 0; k < kNumParameters; ++k) {
           lodestar_gradients(program_.handle())[k] = GradientOf(step.round, number_, k);
         }
+        const std::optional<int64_t> weight =
+            weight_of_ == nullptr ? std::nullopt : weight_of_(step.round);
+        if (weight.has_value()) {
+          ASSERT_EQ(lodestar_set_weight(program_.handle(), *weight), 0) << lodestar_last_error();
+        }
       }
       ASSERT_EQ(lodestar_step_done(program_.handle(), 1.0, 0, step.num_samples), 0);
     }
   }
 
-  static float GradientOf(int64_t round, int number, int k) {
-    return static_cast<float>((k + 1) * (round + 2) * (number == 0 ? 1 : -3));
-  }
-  const std::vector<Seen>& seen() const { return seen_; }
-
- private:
   Program program_;
   const int number_;
+  int outcome_ = 0;
   std::vector<Seen> seen_;
 };
 
@@ -373,6 +395,133 @@ TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
       EXPECT_FLOAT_EQ(a.pulled[k], sum / 5) << "round " << round;  // fifths are rounded
     }
   }
+}
+
+server::ServerConfig ReduceJob() {
+  server::ServerConfig config = RegressionJob();
+  config.job.optimizer.kind = job::OptimizerKind::kReduce;
+  config.job.min_workers = 2;
+  config.job.schedule.total_rounds = 6;
+  return config;
+}
+
+TEST(CApiTest, WeightsCountInPlaceOfSamplesOnEveryServer) {
+  server::ServerConfig config = ReduceJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Reducer first(cluster->address(), 0);
+  Reducer second(cluster->address(), 1);
+  first.weight_of_ = [](int64_t round) { return round == 5 ? 0 : 8 - round; };
+  second.weight_of_ = [](int64_t round) { return round == 5 ? 1 << 20 : round; };
+  std::thread run([&] { EXPECT_EQ(second.Run(), 0); });
+  EXPECT_EQ(first.Run(), 0);
+  run.join();
+  ASSERT_EQ(first.seen().size(), 6);
+  for (int round = 0; round < 6; ++round) {
+    const double a = *first.weight_of_(round);
+    const double b = *second.weight_of_(round);
+    ASSERT_EQ(first.seen()[round].pulled.size(), kNumParameters);
+    EXPECT_EQ(first.seen()[round].pulled, second.seen()[round].pulled);
+    for (int k = 0; k < kNumParameters; ++k) {
+      const double mean =
+          (a * Reducer::GradientOf(round, 0, k) + b * Reducer::GradientOf(round, 1, k)) / (a + b);
+      // The factors of the sum are fp32, and its elements are at most 84.
+      EXPECT_NEAR(first.seen()[round].pulled[k], mean, 84 * 1e-6) << "round " << round;
+    }
+  }
+}
+
+TEST(CApiTest, RoundWhoseWeightsAreAllZeroMakesNoUpdate) {
+  server::ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 3;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Program program(cluster->address(), "weightless");
+  ASSERT_EQ(program.Start(), 0);
+  lodestar_step step = EmptyStep();
+  for (const int64_t weight : {1, 0, 1}) {
+    ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+    std::fill_n(lodestar_gradients(program.handle()), kNumParameters, 1.0f);
+    ASSERT_EQ(lodestar_set_weight(program.handle(), weight), 0) << lodestar_last_error();
+    ASSERT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 8), 0);
+  }
+  ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
+  EXPECT_EQ(lodestar_weights_version(program.handle()), 2);
+  EXPECT_EQ(lodestar_parameters(program.handle())[0], kFirstWeight - 2 * 0.25f);
+}
+
+TEST(CApiTest, JobSaysWhetherWeightsCount) {
+  const auto counts = [](const std::function<void(job::JobSpec&)>& change) -> std::string {
+    server::ServerConfig config = RegressionJob();
+    config.job.schedule.total_rounds = 1;
+    change(config.job);
+    const auto cluster = InProcessCluster::Start(config, 1);
+    if (!cluster.ok()) return cluster.status().ToString();
+    Program program((*cluster)->address(), "asking");
+    EXPECT_EQ(program.Start(), 0) << lodestar_last_error();
+    std::string setting = lodestar_job(program.handle(), "counts_weights");
+    EXPECT_EQ(program.Train(), 0) << lodestar_last_error();
+    return setting;
+  };
+  EXPECT_EQ(counts([](job::JobSpec&) {}), "1");
+  EXPECT_EQ(counts([](job::JobSpec& job) { job.mode = job::Mode::kLocalSgd; }), "1");
+  EXPECT_EQ(counts([](job::JobSpec& job) { job.mode = job::Mode::kAsync; }), "0");
+  EXPECT_EQ(counts([](job::JobSpec& job) { job.mode = job::Mode::kAsyncLocalSgd; }), "0");
+  EXPECT_EQ(counts([](job::JobSpec& job) {
+              job.mode = job::Mode::kAsync;
+              job.max_rounds_ahead = 0;
+            }),
+            "1")
+      << "lock step";
+}
+
+TEST(CApiTest, WeightsOfLocalStepsAddUpInThePseudoGradientOfARound) {
+  server::ServerConfig config = RegressionJob();
+  config.job.mode = job::Mode::kLocalSgd;
+  config.job.local_steps = 2;
+  config.job.outer_optimizer = job::OuterOptimizerKind::kSgd;
+  config.job.outer_learning_rate = 1.0;
+  config.job.min_workers = 2;
+  config.job.schedule.total_rounds = 1;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Program a(cluster->address(), "a");
+  Program b(cluster->address(), "b");
+  // The steps of a have weights 1 and 2, those of b 0 and 1. They change all weights by -1 and +3.
+  const auto run = [](Program* program, int64_t first_weight, float change) {
+    ASSERT_EQ(program->Start(), 0) << lodestar_last_error();
+    lodestar_step step = EmptyStep();
+    while (true) {
+      ASSERT_EQ(lodestar_next(program->handle(), &step), 0) << lodestar_last_error();
+      if (step.kind == LODESTAR_STEP_END) return;
+      if (step.kind == LODESTAR_STEP_TRAIN) {
+        float* const weights = lodestar_parameters(program->handle());
+        for (int k = 0; k < kNumParameters; ++k) weights[k] += change / 2;
+        ASSERT_EQ(lodestar_set_weight(program->handle(), first_weight + step.step), 0);
+      }
+      ASSERT_EQ(lodestar_step_done(program->handle(), 1.0, 0, step.num_samples), 0);
+    }
+  };
+  std::thread other([&] { run(&b, 0, 3.0f); });
+  run(&a, 1, -1.0f);
+  other.join();
+  for (int k = 0; k < kNumParameters; ++k) {
+    EXPECT_EQ(lodestar_parameters(a.handle())[k], kFirstWeight + (3 * -1.0f + 1 * 3.0f) / 4);
+  }
+}
+
+TEST(CApiTest, ProgramWithWeightsAmongProgramsWithoutIsRefused) {
+  server::ServerConfig config = ReduceJob();
+  config.job.keep_workers = 1;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Reducer first(cluster->address(), 0);
+  Reducer second(cluster->address(), 1);
+  second.weight_of_ = [](int64_t) { return 5; };
+  int outcome_of_second = -1;
+  std::thread run([&] { outcome_of_second = second.Run(); });
+  const int outcome_of_first = first.Run();
+  run.join();
+  // The contribution that comes second does not fit. Each of the two blocks has a bucket of its
+  // own. If different programs are second in the two buckets, both are refused.
+  EXPECT_EQ(std::max(outcome_of_first, outcome_of_second), 9);
+  EXPECT_THAT(std::min(outcome_of_first, outcome_of_second), testing::AnyOf(0, 9));
 }
 
 TEST(CApiTest, ARoundOfSkippedStepsChangesNothing) {
@@ -440,6 +589,172 @@ TEST(CApiTest, WhatCannotBeSkippedIsSaid) {
   EXPECT_EQ(lodestar_step_skipped(program.handle()), 3);
   EXPECT_THAT(lodestar_last_error(), HasSubstr("has local steps"));
   EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 1), 0);
+  EXPECT_EQ(program.Train(), 0);
+}
+
+TEST(CApiTest, ExtendedStepGetsTheNextSamplesAndIsOneUpdate) {
+  server::ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 3;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Program program(cluster->address(), "extending");
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  lodestar_step step = EmptyStep();
+  std::vector<float> weights(kNumParameters, kFirstWeight);
+  std::vector<float> gradient(kNumParameters);
+  int64_t next_position = 0;
+  for (int64_t round = 0; round < 3; ++round) {
+    ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+    ASSERT_EQ(step.round, round);
+    ASSERT_EQ(lodestar_weights_version(program.handle()), round);
+    std::vector<int64_t> samples;
+    // Round 0 is not extended, round 1 once, and round 2 twice.
+    for (int64_t batch = 0; batch <= round; ++batch) {
+      if (batch > 0) {
+        ASSERT_EQ(lodestar_extend(program.handle(), &step), 0) << lodestar_last_error();
+      }
+      EXPECT_EQ(step.round, round);
+      EXPECT_EQ(step.first_position, next_position);
+      ASSERT_EQ(step.num_samples, 8);
+      next_position += 8;
+      samples.insert(samples.end(), step.samples, step.samples + 8);
+    }
+    program.samples_.insert(program.samples_.end(), samples.begin(), samples.end());
+    const auto count = static_cast<int64_t>(samples.size());
+    const double loss = Differentiate(lodestar_parameters(program.handle()), samples.data(), count,
+                                      lodestar_gradients(program.handle()));
+    Differentiate(weights.data(), samples.data(), count, gradient.data());
+    for (int k = 0; k < kNumParameters; ++k) weights[k] -= 0.25f * gradient[k];
+    ASSERT_EQ(lodestar_step_done(program.handle(), loss, 0, count), 0) << lodestar_last_error();
+  }
+  ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
+  for (int k = 0; k < kNumParameters; ++k) {
+    EXPECT_NEAR(lodestar_parameters(program.handle())[k], weights[k], 1e-6);
+  }
+  std::sort(program.samples_.begin(), program.samples_.end());
+  EXPECT_EQ(std::unique(program.samples_.begin(), program.samples_.end()), program.samples_.end())
+      << "48 of 64 samples, each once";
+}
+
+TEST(CApiTest, ExtensionsOfTwoProgramsShareNoSample) {
+  server::ServerConfig config = RegressionJob();
+  config.job.min_workers = 2;
+  config.job.schedule.total_rounds = 2;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program a(cluster->address(), "a");
+  Program b(cluster->address(), "b");
+  const auto run = [](Program* program) {
+    ASSERT_EQ(program->Start(), 0) << lodestar_last_error();
+    lodestar_step step = EmptyStep();
+    while (true) {
+      ASSERT_EQ(lodestar_next(program->handle(), &step), 0) << lodestar_last_error();
+      if (step.kind == LODESTAR_STEP_END) return;
+      if (step.kind == LODESTAR_STEP_TRAIN) {
+        program->samples_.insert(program->samples_.end(), step.samples, step.samples + 8);
+        ASSERT_EQ(lodestar_extend(program->handle(), &step), 0) << lodestar_last_error();
+        program->samples_.insert(program->samples_.end(), step.samples, step.samples + 8);
+      }
+      ASSERT_EQ(lodestar_step_done(program->handle(), 1.0, 0, 16), 0);
+    }
+  };
+  std::thread other([&] { run(&b); });
+  run(&a);
+  other.join();
+  std::vector<int64_t> all = a.samples_;
+  all.insert(all.end(), b.samples_.begin(), b.samples_.end());
+  std::sort(all.begin(), all.end());
+  std::vector<int64_t> each(kNumSamples);
+  for (int i = 0; i < kNumSamples; ++i) each[i] = i;
+  EXPECT_EQ(all, each);
+}
+
+TEST(CApiTest, StepWithoutSamplesMovesNoCursorAndCanBeExtended) {
+  server::ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 3;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "keeping");
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  lodestar_step step = EmptyStep();
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_EQ(step.num_samples, 8);
+  EXPECT_EQ(lodestar_keep_samples(program.handle()), 0) << lodestar_last_error();
+  ASSERT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 8), 0);
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_EQ(step.num_samples, 0);
+  ASSERT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 8), 0);
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_EQ(step.num_samples, 0);
+  ASSERT_EQ(lodestar_extend(program.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_EQ(step.num_samples, 8);
+  EXPECT_EQ(step.first_position, 8) << "the samples after those of the first step";
+  ASSERT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 8), 0);
+  EXPECT_EQ(program.Train(), 0) << lodestar_last_error();
+}
+
+TEST(CApiTest, StepThatCannotBeExtendedIsRefusedAndGoesOn) {
+  server::ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 1;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "refused");
+  lodestar_step step = EmptyStep();
+  EXPECT_EQ(lodestar_extend(program.handle(), &step), 9) << "not started";
+  ASSERT_EQ(program.Start(), 0);
+  EXPECT_EQ(lodestar_extend(program.handle(), &step), 9) << "no step";
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  lodestar_step sizeless = {};
+  EXPECT_EQ(lodestar_extend(program.handle(), &sizeless), 3);
+  EXPECT_EQ(lodestar_extend(program.handle(), nullptr), 3);
+  EXPECT_EQ(lodestar_block_ready(program.handle(), 1), 0);
+  EXPECT_EQ(lodestar_extend(program.handle(), &step), 9) << "a block may have been sent";
+  EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 8), 0) << "the step is still open";
+  EXPECT_EQ(lodestar_extend(program.handle(), &step), 9) << "the step is done";
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  ASSERT_EQ(step.kind, LODESTAR_STEP_EVALUATE);
+  EXPECT_EQ(lodestar_extend(program.handle(), &step), 9) << "an evaluation";
+  EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 8), 0);
+  EXPECT_EQ(program.Train(), 0);
+  EXPECT_EQ(lodestar_extend(program.handle(), &step), 9) << "the job is over";
+}
+
+TEST(CApiTest, ExtensionInAJobWithLocalStepsIsRefused) {
+  server::ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 1;
+  config.job.mode = job::Mode::kLocalSgd;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "local");
+  ASSERT_EQ(program.Start(), 0);
+  lodestar_step step = EmptyStep();
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_EQ(lodestar_extend(program.handle(), &step), 3);
+  EXPECT_EQ(lodestar_keep_samples(program.handle()), 3);
+  EXPECT_EQ(step.num_samples, 8);
+  EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 1), 0);
+  EXPECT_EQ(program.Train(), 0);
+}
+
+TEST(CApiTest, WeightOutOfRangeOrOutOfPlaceIsRefused) {
+  server::ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 1;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "refused");
+  constexpr int64_t kMost = int64_t{1} << 40;
+  EXPECT_EQ(lodestar_set_weight(program.handle(), 1), 9) << "not started";
+  ASSERT_EQ(program.Start(), 0);
+  lodestar_step step = EmptyStep();
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  for (const int64_t bad : {int64_t{-1}, INT64_MIN, kMost + 1, INT64_MAX}) {
+    EXPECT_EQ(lodestar_set_weight(program.handle(), bad), 3) << bad;
+  }
+  for (const int64_t good : {int64_t{0}, kMost, int64_t{3}}) {
+    EXPECT_EQ(lodestar_set_weight(program.handle(), good), 0) << lodestar_last_error();
+  }
+  EXPECT_EQ(lodestar_block_ready(program.handle(), 1), 0);
+  EXPECT_EQ(lodestar_set_weight(program.handle(), 3), 9) << "a block may have been sent";
+  EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 8), 0);
+  EXPECT_EQ(lodestar_set_weight(program.handle(), 3), 9) << "the step is done";
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  ASSERT_EQ(step.kind, LODESTAR_STEP_EVALUATE);
+  EXPECT_EQ(lodestar_set_weight(program.handle(), 3), 9) << "an evaluation";
+  EXPECT_EQ(lodestar_step_done(program.handle(), 1.0, 0, 8), 0);
   EXPECT_EQ(program.Train(), 0);
 }
 
@@ -816,7 +1131,10 @@ TEST(CApiTest, EveryFunctionRefusesANullWorker) {
   EXPECT_EQ(lodestar_next(nullptr, &step), 3);
   EXPECT_EQ(lodestar_expect(nullptr, 1, &step), 3);
   EXPECT_EQ(lodestar_weights_version(nullptr), -1);
+  EXPECT_EQ(lodestar_extend(nullptr, &step), 3);
+  EXPECT_EQ(lodestar_keep_samples(nullptr), 3);
   EXPECT_EQ(lodestar_set_learning_rate(nullptr, -1, 0.5), 3);
+  EXPECT_EQ(lodestar_set_weight(nullptr, 1), 3);
   EXPECT_EQ(lodestar_block_ready(nullptr, 0), 3);
   EXPECT_EQ(lodestar_log(nullptr, "a", 1.0), 3);
   EXPECT_EQ(lodestar_step_done(nullptr, 0.0, 0, 0), 3);

@@ -169,11 +169,24 @@ class StepWeightsTest(replay.ReplayTestCase):
     self.assertTrue(first.is_alive())
     del server
 
-  def test_negative_weight_is_refused(self):
+  def test_weight_that_is_no_count_is_refused(self):
     weights = _step_weights.StepWeights(None, None)
-    with self.assertRaisesRegex(lodestar.LodestarError, "weight=-1") as raised:
-      weights.add(-1)
-    self.assertEqual(raised.exception.code, "INVALID_ARGUMENT")
+    for bad in (-1, 2.5, float("nan"), float("inf"), (1 << 40) + 1, "4", torch.ones(2)):
+      with self.subTest(weight=bad):
+        with self.assertRaisesRegex(lodestar.LodestarError, "weight=") as raised:
+          weights.add(bad)
+        self.assertEqual(raised.exception.code, "INVALID_ARGUMENT")
+    for good in (0, 7, 7.0, torch.tensor(7), 1 << 40):
+      self.assertEqual(_step_weights.checked_weight(good), int(good))
+
+  def test_weight_without_effect_is_warned_of_once(self):
+    for flags, options in (({**SYNC, "mode": "async"}, {}),
+                           ({"mode": "async_local_sgd", "local_steps": 3, "rounds": 4},
+                            {"is_late": True})):
+      with self.subTest(flags=flags):
+        run, = self.run_masked("adamw", programs=[options], flags=flags)
+        self.assertEqual(run["warned_of"], {"weightless"})
+        self._end_processes()
 
   def test_uneven_targets_are_found_in_integers_alone(self):
     targets = torch.tensor([[1, IGNORED], [2, 3]])

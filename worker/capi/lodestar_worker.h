@@ -160,10 +160,11 @@ LODESTAR_API int lodestar_start(lodestar_worker* worker);
    has_local_steps ("0", "1"), local_steps, batch_size, global_batch_size, optimizer, learning_rate,
    momentum, beta1, beta2, epsilon, weight_decay, clip_norm, rounds, seed. Since minor 1 also:
    lr_schedule; model, which is its name; layout_is_own ("0", "1"), which is "1" if programs bring
-   the model, as with --model=client; and rounds_done, which is the number of rounds that workers of
-   this worker's name had contributed to when it registered. The text is valid until the next call
-   of this thread. Null means that there is no such setting, or that the worker has ended before it
-   registered. */
+   the model, as with --model=client; counts_weights ("0", "1"), which is "0" if
+   lodestar_set_weight() has no effect; and rounds_done, which is the number of rounds that workers
+   of this worker's name had contributed to when it registered. The text is valid until the next
+   call of this thread. Null means that there is no such setting, or that the worker has ended
+   before it registered. */
 LODESTAR_API const char* lodestar_job(lodestar_worker* worker, const char* setting);
 
 /* Since minor 1. Sets the place of this worker among the living workers of its job. `index` is the
@@ -264,9 +265,11 @@ LODESTAR_API int lodestar_set_learning_rate(lodestar_worker* worker, int block,
    workers, in place of its number of samples. It is for losses that are means over something else
    than samples, such as targets that are not masked. Must be called before the first
    lodestar_block_ready() of the step. The weights of a round's local steps add up. Either all
-   workers set a weight in each step, or none: another worker is refused. The weight has no effect
-   in async, or if contributions are deferred (--fragments, --overlap_steps, --overlap_rounds,
-   --outer_optimizer=easgd). Errors: INVALID_ARGUMENT (another number); FAILED_PRECONDITION (no
+   workers set a weight in each step, or none: another worker is refused. If all weights of a round
+   are 0, it makes no update. The weight has no effect if lodestar_job(worker, "counts_weights") is
+   "0": in async, or if contributions are deferred (--fragments, --overlap_steps, --overlap_rounds,
+   --outer_optimizer=easgd). At a site, weights count among its workers, and the servers upstream
+   count the site by its samples. Errors: INVALID_ARGUMENT (another number); FAILED_PRECONDITION (no
    training step, or a block of the step is already ready); UNIMPLEMENTED (if the servers are of an
    earlier release). */
 LODESTAR_API int lodestar_set_weight(lodestar_worker* worker, int64_t weight);

@@ -68,6 +68,11 @@ std::string NumberText(double value) {
   return absl::StrFormat("%.17g", value);
 }
 
+// Returns true if the weights of contributions have an effect.
+bool CountsWeights(const job::JobSpec& job) {
+  return job::HasRosters(job) && !job::DefersContributions(job);
+}
+
 // Returns a setting in the words of the server's flags. Errors: InvalidArgument (if there is no
 // such setting).
 absl::StatusOr<std::string> SettingOf(const job::JobSpec& job, absl::string_view setting) {
@@ -92,6 +97,7 @@ absl::StatusOr<std::string> SettingOf(const job::JobSpec& job, absl::string_view
     return std::string(
         std::holds_alternative<params::ClientModelSpec>(job.model.architecture) ? "1" : "0");
   }
+  if (setting == "counts_weights") return std::string(CountsWeights(job) ? "1" : "0");
   return absl::InvalidArgumentError(
       absl::StrCat("a job has no setting called '", setting,
                    "'; see lodestar_job() in lodestar_worker.h for the settings that it has"));

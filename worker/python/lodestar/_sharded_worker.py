@@ -17,7 +17,8 @@ from lodestar.worker_api import Evaluation, Place, Step, Worker
 # The settings of a job that are known by name.
 _SETTINGS = ("mode", "has_local_steps", "local_steps", "batch_size", "global_batch_size",
              "optimizer", "learning_rate", "lr_schedule", "momentum", "beta1", "beta2", "epsilon", "weight_decay",
-             "clip_norm", "rounds", "seed", "model", "layout_is_own", "rounds_done")
+             "clip_norm", "rounds", "seed", "model", "layout_is_own", "counts_weights",
+             "rounds_done")
 
 
 class _Tensor(NamedTuple):

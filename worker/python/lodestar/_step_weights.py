@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Optional
 
+from lodestar._arguments import number
 from lodestar._library import LodestarError
 from lodestar.worker_api import Worker
 
 # Targets that have this value are left out by losses of PyTorch (ignore_index).
 _IGNORED = -100
+_MOST = 1 << 40  # the highest weight that lodestar_set_weight() takes
 
 
 class StepWeights:
@@ -20,6 +22,7 @@ class StepWeights:
         self._of_step: Optional[int] = None
         self._before_batch: Optional[int] = None  # of the step, without the batch at hand
         self._are_given: Optional[bool] = None  # in the steps so far
+        self._has_effect: Optional[bool] = None  # not known before the first weight
         self._is_uneven = False  # a batch of the step has uneven numbers of targets
 
     def begin_step(self, is_further: bool = False) -> None:
@@ -48,13 +51,11 @@ class StepWeights:
         handed over, and `is_made` that optimizer.step() was called for it.
 
         Raises:
-          LodestarError: INVALID_ARGUMENT for a negative weight; FAILED_PRECONDITION if gradients of
-            the step may have been sent.
+          LodestarError: INVALID_ARGUMENT for a weight out of range; FAILED_PRECONDITION if gradients
+            of the step may have been sent.
         """
-        if weight < 0:
-            raise LodestarError("INVALID_ARGUMENT",
-                                f"weight={weight} is out of range; it must be at least 0")
-        total = (self._of_step or 0) + weight
+        total = (self._of_step or 0) + checked_weight(weight)
+        self._warn_of_no_effect()
         if not is_late:
             try:
                 self._worker.set_weight(total)
@@ -74,6 +75,15 @@ class StepWeights:
                 "Call it before the last backward() of the step, or use attach(..., "
                 "overlap=False)")
         self._of_step = total
+
+    def _warn_of_no_effect(self) -> None:
+        if self._has_effect is not None:
+            return
+        self._has_effect = self._worker.job("counts_weights") == "1"
+        if not self._has_effect:
+            self._warn_once(
+                "weightless", "log(weight=) has no effect in this job, in which each contribution "
+                              "is an update of its own. Use sync or local_sgd, or leave weight= out")
 
     def check_step(self) -> None:
         """Comes with the end of a step that was made.
@@ -103,6 +113,20 @@ class StepWeights:
             return self._worker.place.count > 1 and self._worker.job("mode") != "async"
         except LodestarError:
             return False
+
+
+def checked_weight(weight: Any) -> int:
+    """Returns the weight as a whole number.
+
+    Raises:
+      LodestarError: INVALID_ARGUMENT if it is none, or is out of range.
+    """
+    value = number("weight=", weight)
+    if not 0 <= value <= _MOST or value != int(value):
+        raise LodestarError("INVALID_ARGUMENT",
+                            f"weight={weight} is not allowed; it must be a whole number from 0 to "
+                            f"{_MOST}")
+    return int(value)
 
 
 def _tensors_in(batch: Any) -> Iterator[Any]:

@@ -107,7 +107,8 @@ class Callback(TrainerCallback):
             else:
                 # gpu_worker, which has the model of another job, gives no weights.
                 count = round(float(self._num_items))
-                is_weighed = self._session.job("layout_is_own") == "1"
+                is_weighed = all(self._session.job(setting) == "1"
+                                 for setting in ("layout_is_own", "counts_weights"))
                 self._session.log(total, weight=count if is_weighed else None,
                                   num_predictions=count)
         self._losses, self._num_items = [], None

@@ -23,7 +23,7 @@ from lodestar._library import LodestarError
 from lodestar._one_thread import OneThread, call_of_one_thread, items_of_one_thread
 from lodestar._optimizer_settings import Settings, settings_of
 from lodestar._own_data import OwnData
-from lodestar._step_weights import StepWeights
+from lodestar._step_weights import StepWeights, checked_weight
 from lodestar.worker_api import Evaluation, Place, Step, Worker
 
 if TYPE_CHECKING:  # they need PyTorch, and Worker does not
@@ -1040,7 +1040,8 @@ class Session:
                                 "log() was called without an open batch. Call it between a batch "
                                 "and its optimizer.step()")
         if weight is not None:
-            self._weights.add(int(weight), is_late=self._is_handed_over, is_made=self._is_made)
+            self._weights.add(checked_weight(weight), is_late=self._is_handed_over,
+                              is_made=self._is_made)
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
@@ -1052,7 +1053,7 @@ class Session:
         if loss is None:
             return
         if num_predictions is None:
-            count = self._batch_samples if weight is None else int(weight)
+            count = self._batch_samples if weight is None else weight
         else:
             count = _count("num_predictions", num_predictions)
         if count == 0:

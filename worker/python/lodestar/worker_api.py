@@ -257,8 +257,8 @@ class Worker:
         """Returns a setting of the job as text: mode, model, layout_is_own, has_local_steps ("0",
         "1"), local_steps, batch_size, global_batch_size, optimizer, learning_rate, lr_schedule,
         momentum, beta1, beta2, epsilon, weight_decay, clip_norm, rounds or seed; or rounds_done, the
-        number of rounds that a worker of this name had contributed to before. Blocks until the
-        worker has registered."""
+        number of rounds that a worker of this name had contributed to before; or counts_weights
+        ("0", "1"): whether set_weight() has an effect. Blocks until the worker has registered."""
         self._wait(for_job=True)
         value = self._library.job(self._handle, setting.encode())
         if value is None:
