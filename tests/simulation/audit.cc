@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <variant>
 
@@ -15,6 +17,7 @@
 #include "common/job/gradient_clip.h"
 #include "common/runtime/check.h"
 #include "common/runtime/overloaded.h"
+#include "common/runtime/status_hints.h"
 
 namespace lodestar::simulation {
 namespace {
@@ -202,6 +205,7 @@ void BucketAudit::OnAnswered(const shard::ContributionKey& key, shard::PushOutco
                     " was counted twice");
       }
       CheckReplacements(key);
+      CheckWeight(key);
       counted_.emplace(name, Version(INT64_MAX));
       counted_until_ = std::max(counted_until_, key.round + 1);
       // A skipped contribution is in no version.
@@ -239,6 +243,17 @@ void BucketAudit::CheckReplacements(const shard::ContributionKey& key) const {
        ", which was computed on weights that others have taken the place of before it");
 }
 
+void BucketAudit::CheckWeight(const shard::ContributionKey& key) const {
+  const auto& made = audit_->Find(server_incarnation_)->made[key.round];
+  const auto found = made.find({key.incarnation, bucket_.index});
+  if (key.is_skipped() || found == made.end() || found->second.weight == key.weight) return;
+  const auto text = [](std::optional<int64_t> weight) {
+    return weight.has_value() ? absl::StrCat("the weight ", *weight) : "no weight";
+  };
+  Fail("counts round ", key.round.value(), " of worker life ", key.incarnation.value(), " with ",
+       text(key.weight), "; it was made with ", text(found->second.weight));
+}
+
 std::vector<shard::ContributionKey> BucketAudit::NextGroup() {
   std::vector<shard::ContributionKey> group;
   while (!answered_.empty() &&
@@ -247,6 +262,53 @@ std::vector<shard::ContributionKey> BucketAudit::NextGroup() {
     answered_.pop_front();
   }
   return group;
+}
+
+std::vector<int64_t> BucketAudit::WeightsOf(
+    const std::vector<shard::ContributionKey>& group) const {
+  std::vector<int64_t> weights;
+  Audit::ServersLife& life = *audit_->Find(server_incarnation_);
+  for (const shard::ContributionKey& key : group) {
+    if (!audit_->uses_rosters()) {
+      weights.push_back(1);
+      continue;
+    }
+    const auto& made = life.made[key.round];
+    const auto found = made.find({key.incarnation, bucket_.index});
+    if (found != made.end() && found->second.weight.has_value()) {
+      weights.push_back(*found->second.weight);
+      continue;
+    }
+    const auto plan = life.plans.find(key.round);
+    weights.push_back(
+        plan == life.plans.end() ? 1 : WeightIn(plan->second, key.worker, key.num_samples));
+  }
+  return weights;
+}
+
+void BucketAudit::CheckWeightsOf(const std::vector<shard::ContributionKey>& group) const {
+  for (const shard::ContributionKey& key : group) {
+    if (key.weight.has_value() == group[0].weight.has_value()) continue;
+    return Fail("round ", key.round.value(), " counts contributions with a weight and without");
+  }
+}
+
+bool BucketAudit::SkipWeightless() {
+  if (answered_.empty() || !audit_->uses_rosters()) return false;
+  const Round round = answered_.front().round;
+  std::vector<shard::ContributionKey> group;
+  for (const shard::ContributionKey& key : answered_) {
+    if (key.round == round) group.push_back(key);
+  }
+  for (const int64_t weight : WeightsOf(group)) {
+    if (weight > 0) return false;
+  }
+  CheckRoster(group);
+  const Version newest = first_ + (static_cast<int64_t>(history_.size()) - 1);
+  for (const shard::ContributionKey& key : group) counted_[{key.incarnation, key.round}] = newest;
+  weightless_.insert(round);
+  answered_.erase(answered_.begin(), answered_.begin() + static_cast<int64_t>(group.size()));
+  return true;
 }
 
 std::vector<double> BucketAudit::MeanOf(const std::vector<shard::ContributionKey>& group,
@@ -259,13 +321,8 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<shard::ContributionKey
     Fail("counted for round ", round.value(), ", which was never opened");
     return mean;
   }
-  int64_t total = 0;
-  std::vector<int64_t> weights;
-  for (const shard::ContributionKey& key : group) {
-    weights.push_back(audit_->uses_rosters() ? WeightIn(plan->second, key.worker, key.num_samples)
-                                             : 1);
-    total += weights.back();
-  }
+  const std::vector<int64_t> weights = WeightsOf(group);
+  const int64_t total = std::accumulate(weights.begin(), weights.end(), int64_t{0});
   std::vector<const std::vector<float>*> sent;
   for (size_t i = 0; i < group.size(); ++i) {
     const auto& made = life.made[round];
@@ -364,6 +421,8 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
     return Fail("went back from version ", newest.value(), " to ", version.value());
   }
   while (newest < version) {
+    // A round of contributions that all have weight 0 makes no version.
+    if (SkipWeightless()) continue;
     const std::vector<shard::ContributionKey> group = NextGroup();
     ++newest;
     if (group.empty()) {
@@ -376,7 +435,10 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
     if (audit_->uses_rosters() && group[0].round < promised_) {
       return Fail("counts round ", group[0].round.value(), " after somebody has pulled it as over");
     }
-    if (audit_->uses_rosters()) CheckRoster(group);
+    if (audit_->uses_rosters()) {
+      CheckRoster(group);
+      CheckWeightsOf(group);
+    }
     for (const shard::ContributionKey& key : group) counted_[{key.incarnation, key.round}] = newest;
     audit_->num_counted_ += static_cast<int64_t>(group.size());
     history_.push_back(
@@ -438,6 +500,7 @@ void BucketAudit::TakeReplacement() {
 
 void BucketAudit::OnReplaced() {
   if (!replacement_.has_value()) return;
+  while (SkipWeightless()) continue;
   if (has_news()) return Fail("takes other weights, and has not applied what was counted before");
   TakeReplacement();
 }
@@ -448,13 +511,15 @@ int64_t BucketAudit::ReplacementsBefore(Incarnation incarnation) const {
 }
 
 void BucketAudit::CheckWeights(absl::Span<const float> weights, const std::set<Round>& rounds,
-                               const std::function<bool(Round)>& is_lost,
-                               absl::string_view who) const {
+                               const std::function<bool(Round)>& is_lost, absl::string_view who) {
   if (!is_loaded_) return;
+  while (SkipWeightless()) continue;
   if (!SameBits(weights, history_.back()->weights)) {
     return Fail(who, " hands in other weights than the newest");
   }
   std::set<Round> applied;
+  std::set_intersection(rounds.begin(), rounds.end(), weightless_.begin(), weightless_.end(),
+                        std::inserter(applied, applied.end()));
   for (size_t i = replaced_at_ - first_ + 1; i < history_.size(); ++i) {
     if (const Round round = history_[i]->round; rounds.contains(round) || !is_lost(round)) {
       applied.insert(round);
@@ -566,12 +631,13 @@ void ShardAudit::Inspect(shard::ParameterShard& shard, bool all) {
   }
 }
 
-Audit::Audit(job::JobSpec job, bool is_site, Story story)
+Audit::Audit(job::JobSpec job, bool is_site, bool extends_grants, Story story)
     : job_(std::move(job)),
       uses_rosters_(job::HasRosters(job_)),
+      is_site_(is_site),
       story_(std::move(story)),
       work_(uses_rosters_,
-            job::DefersContributions(job_) ||
+            job::DefersContributions(job_) || (extends_grants && !uses_rosters_) ||
                 (job_.mode == job::Mode::kAsyncLocalSgd && job_.balance == job::Balance::kSpeed),
             is_site, job::StepSamples(job_) * job_.local_steps,
             [this](const std::string& violation) { Fail(violation); }) {}
@@ -679,6 +745,22 @@ void Audit::OnAnswered(const messages::WorkerLife& life,
   if (report.has_value()) acknowledged_[life.incarnation] = report->round;
   if (answer.grant.has_value() && answer.grant->kind != messages::Grant::Kind::kDone) {
     OnGranted(life, *answer.grant);
+  }
+}
+
+void Audit::OnExtensionJudged(const messages::WorkerLife& life, Round round,
+                              const absl::StatusOr<messages::Grant>& more) {
+  const bool may_extend = !job::HasLocalSteps(job_) && !is_site_;
+  if (more.ok() && (!may_extend || ended_.contains(life.incarnation))) {
+    return Fail("worker life ", life.incarnation.value(), " is granted more samples of round ",
+                round.value(),
+                may_extend ? ", and has ended" : ", in a job where no grant is extended");
+  }
+  if (more.ok()) return work_.OnExtending(life, round, *more);
+  if (!absl::IsFailedPrecondition(more.status()) || IsJobOver(more.status())) return;
+  if (may_extend && work_.HoldsTraining(life.incarnation, round)) {
+    Fail("worker life ", life.incarnation.value(), " is refused more samples of round ",
+         round.value(), ", whose grant it has: ", more.status().message());
   }
 }
 
@@ -943,16 +1025,30 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
 }
 
 void Audit::OnMade(uint64_t server_incarnation, Incarnation incarnation, Round round,
-                   uint32_t bucket, std::vector<float> elements, int64_t num_samples) {
+                   uint32_t bucket, std::vector<float> elements, int64_t num_samples,
+                   std::optional<int64_t> weight) {
   ServersLife* life = Find(server_incarnation);
   if (life == nullptr) return;
   const auto [entry, is_new] = life->made[round].try_emplace(
-      {incarnation, bucket}, Made{std::move(elements), num_samples,
+      {incarnation, bucket}, Made{std::move(elements), num_samples, weight,
                                   life->buckets[bucket]->ReplacementsBefore(incarnation)});
   if (!is_new) {
     Fail("worker life ", incarnation.value(), " has computed round ", round.value(), " twice");
   }
   while (life->made.size() > kRoundsKept) life->made.erase(life->made.begin());
+}
+
+void Audit::OnWeightRefused(uint64_t server_incarnation, Incarnation incarnation, Round round) {
+  ServersLife* life = Find(server_incarnation);
+  if (life == nullptr) return;
+  bool has_with = false;
+  bool has_without = false;
+  for (const auto& [key, made] : life->made[round]) {
+    (made.weight.has_value() ? has_with : has_without) = true;
+  }
+  if (has_with && has_without) return;
+  Fail("worker life ", incarnation.value(), " is refused for its weight in round ", round.value(),
+       ", in which all workers do the same");
 }
 
 void Audit::OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Round round,

@@ -109,7 +109,7 @@ class BucketAudit {
   // exactly the rounds of `rounds`; other rounds are allowed only if `is_lost` returns true for
   // them.
   void CheckWeights(absl::Span<const float> weights, const std::set<Round>& rounds,
-                    const std::function<bool(Round)>& is_lost, absl::string_view who) const;
+                    const std::function<bool(Round)>& is_lost, absl::string_view who);
   bool HasCounted(Incarnation incarnation, Round round) const {
     return counted_.contains({incarnation, round});
   }
@@ -126,6 +126,13 @@ class BucketAudit {
   // Checks each member of the round's roster that is not in the round's update: it has skipped the
   // round, or is not alive any more, or a quorum continues without it.
   void CheckRoster(const std::vector<shard::ContributionKey>& group) const;
+  // Returns the weights of the contributions in their mean.
+  std::vector<int64_t> WeightsOf(const std::vector<shard::ContributionKey>& group) const;
+  // Checks that all contributions of a round have a weight of their own, or none has.
+  void CheckWeightsOf(const std::vector<shard::ContributionKey>& group) const;
+  // Drops the contributions of the next round, if it is over and none of them has a weight.
+  // Returns false otherwise.
+  bool SkipWeightless();
   // Returns the mean of the contributions. If contributions are weights, `origin` makes it the mean
   // of their changes from `origin`. Null means that contributions are taken as they are.
   std::vector<double> MeanOf(const std::vector<shard::ContributionKey>& group,
@@ -145,6 +152,8 @@ class BucketAudit {
   bool IsReplacement(absl::Span<const float> weights) const;
   // Makes the replacement the newest version.
   void TakeReplacement();
+  // Checks that a counted contribution has the weight that it was made with.
+  void CheckWeight(const shard::ContributionKey& key) const;
   // Checks that a counted contribution was computed on the weights of the last replacement.
   void CheckReplacements(const shard::ContributionKey& key) const;
 
@@ -162,6 +171,7 @@ class BucketAudit {
   // counted contributions, with the version that has them
   std::map<std::pair<Incarnation, Round>, Version> counted_;
   std::deque<shard::ContributionKey> answered_;  // counted, but not yet published
+  std::set<Round> weightless_;                   // rounds that made no version
   // The round after the last one that was counted in this incarnation of the servers.
   Round counted_until_;
   Round promised_;  // Workers have pulled weights that must include all rounds before this one.
@@ -196,8 +206,9 @@ class Audit {
  public:
   using Story = std::function<void(const std::string&)>;
 
-  // `is_site` means that rounds are ordered by servers upstream.
-  Audit(job::JobSpec job, bool is_site, Story story);
+  // `is_site` means that rounds are ordered by servers upstream. `extends_grants` means that
+  // workers get more samples for grants that they have.
+  Audit(job::JobSpec job, bool is_site, bool extends_grants, Story story);
 
   const job::JobSpec& job() const { return job_; }
   bool uses_rosters() const { return uses_rosters_; }
@@ -240,8 +251,22 @@ class Audit {
   void OnAnswered(const messages::WorkerLife& life,
                   const std::optional<messages::RoundReport>& report,
                   const coordinator::GrantAnswer& answer);
+  // The coordinator has judged a worker's request for more samples in `round`. The answer may
+  // follow later.
+  void OnExtensionJudged(const messages::WorkerLife& life, Round round,
+                         const absl::StatusOr<messages::Grant>& more);
+  // The answer with more samples is sent.
+  void OnExtended(const messages::WorkerLife& life, const messages::Grant& more) {
+    work_.OnExtended(life, more);
+  }
+  // The incarnation asks for grants without samples.
+  void OnAsksWithoutSamples(Incarnation incarnation) { work_.OnAsksWithoutSamples(incarnation); }
   // A report is accepted, perhaps not for the first time.
   void OnReported(const messages::WorkerLife& life, const messages::RoundReport& report);
+  // The coordinator does not expect a report of this round from the incarnation any more.
+  void OnReportTaken(Incarnation incarnation, Round round) {
+    work_.OnReportTaken(incarnation, round);
+  }
   // A server whose folders another server has taken over has accepted a report. The report counts
   // if its record reached the journal before the other server read the journal.
   void OnReportedToReplaced(const messages::WorkerLife& life, const messages::RoundReport& report) {
@@ -267,7 +292,10 @@ class Audit {
 
   // These report calls of workers. `elements` are what the servers will decode.
   void OnMade(uint64_t server_incarnation, Incarnation incarnation, Round round, uint32_t bucket,
-              std::vector<float> elements, int64_t num_samples);
+              std::vector<float> elements, int64_t num_samples, std::optional<int64_t> weight);
+  // The servers have refused the contribution of a worker to a round, because its weight does not
+  // fit those of the others.
+  void OnWeightRefused(uint64_t server_incarnation, Incarnation incarnation, Round round);
   void OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Round round,
                    absl::Span<const uint32_t> late);
   void OnPulled(const PulledVersion& pulled, absl::Span<const float> elements, bool is_shadow);
@@ -304,6 +332,7 @@ class Audit {
   struct Made {
     std::vector<float> elements;
     int64_t num_samples = 0;
+    std::optional<int64_t> weight;  // not set means by num_samples
     // number of replacements in the weights that it was computed on
     int64_t replacements_before = 0;
   };
@@ -343,6 +372,7 @@ class Audit {
 
   const job::JobSpec job_;
   const bool uses_rosters_;
+  const bool is_site_;
   std::set<Incarnation> dropped_;
   const Story story_;
   std::string violation_;

@@ -20,7 +20,7 @@ SimulatedCluster::SimulatedCluster(const Deps& deps, const ClusterScenario& the_
                                    const std::string& name, uint64_t replica_seed)
     : scenario(the_scenario),
       world(deps.world),
-      audit(config().job, /*is_site=*/deps.upstream != nullptr,
+      audit(config().job, /*is_site=*/deps.upstream != nullptr, scenario.extends_grants,
             StoryOf(deps.world, name.empty() ? "" : absl::StrCat(name, "'s "))),
       disk_faults(deps.world, deps.chance, &disk, config().checkpoint_dir,
                   [this] { return context.is_draining; }),
@@ -56,6 +56,9 @@ SimulatedCluster::SimulatedCluster(const Deps& deps, const ClusterScenario& the_
     if (i == num_workers && scenario.speaks_old_wire) --worker.wire_version;
     worker.tells_little = i == 0 && scenario.has_foreign_worker;
     worker.asks_ahead = i % 3 != 0;
+    worker.extends_grants = scenario.extends_grants;
+    worker.gives_weights = scenario.gives_weights;
+    worker.is_odd = scenario.has_odd_worker && i == 0;
     workers.push_back(std::make_unique<SimulatedWorker>(&context, worker));
   }
   if (deps.upstream == nullptr) return;

@@ -209,6 +209,19 @@ ClusterScenario ChooseSite(Chance& chance, const job::JobSpec& upstream) {
   return site;
 }
 
+// Returns true if the job counts a contribution by its own weight, if it has one.
+bool CountsWeights(const job::JobSpec& job) {
+  return job::HasRosters(job) && !job::DefersContributions(job);
+}
+
+// Chooses what the programs of the workers do beside computing.
+void ChoosePrograms(Chance& chance, ClusterScenario& scenario) {
+  scenario.extends_grants = chance.OneIn(3);
+  if (!CountsWeights(scenario.coordinator.job)) return;
+  scenario.gives_weights = chance.OneIn(3);
+  scenario.has_odd_worker = scenario.num_workers > 1 && chance.OneIn(8);
+}
+
 // Makes one or two workers of the job sites.
 void ChooseSites(Chance& chance, Scenario& scenario) {
   job::JobSpec& job = scenario.coordinator.job;
@@ -224,13 +237,19 @@ void ChooseSites(Chance& chance, Scenario& scenario) {
   for (int i = 0; i < num_sites; ++i) scenario.sites.push_back(ChooseSite(chance, job));
 }
 
+std::string ProgramsText(const ClusterScenario& scenario) {
+  return absl::StrCat(scenario.extends_grants ? ", grants are extended" : "",
+                      scenario.gives_weights ? ", contributions have weights" : "",
+                      scenario.has_odd_worker ? ", one worker does otherwise" : "");
+}
+
 std::string SiteText(const ClusterScenario& site) {
   const job::JobSpec& job = site.coordinator.job;
-  return absl::StrCat(", a site: ", ModeText(job), ", ", site.num_workers, " workers (at least ",
-                      job.min_workers, ", then ", job.keep_workers, "), push ",
-                      params::EncodingText(job.push_encoding), ", clip ", job.clip_norm, ", lease ",
-                      absl::FormatDuration(site.coordinator.lease),
-                      site.coordinator.checkpoint_dir.empty() ? ", no checkpoints" : "");
+  return absl::StrCat(
+      ", a site: ", ModeText(job), ", ", site.num_workers, " workers (at least ", job.min_workers,
+      ", then ", job.keep_workers, "), push ", params::EncodingText(job.push_encoding), ", clip ",
+      job.clip_norm, ", lease ", absl::FormatDuration(site.coordinator.lease),
+      site.coordinator.checkpoint_dir.empty() ? ", no checkpoints" : "", ProgramsText(site));
 }
 
 }  // namespace
@@ -314,6 +333,10 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.goes_back = scenario.journals && !scenario.has_replica && chance.OneIn(2);
   // A separate Chance is used, so that existing seeds keep their choices.
   config.ends_unconnected = Chance(Chance::Mix(seed + 3)).OneIn(4);
+  Chance programs(Chance::Mix(seed + 5));
+  for (ClusterScenario& site : scenario.sites) ChoosePrograms(programs, site);
+  // Sites give no weights, and so no other worker of their job may give one.
+  if (scenario.sites.empty()) ChoosePrograms(programs, scenario);
   const absl::Status valid = job::ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
@@ -332,7 +355,8 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
                          scenario.replica_has_checkpoints ? ", also of the checkpoints" : ""),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))),
-      config.ends_unconnected ? ", connections that were closed count" : "");
+      config.ends_unconnected ? ", connections that were closed count" : "",
+      ProgramsText(scenario));
   for (const ClusterScenario& site : scenario.sites) scenario.text += SiteText(site);
   return scenario;
 }

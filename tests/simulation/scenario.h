@@ -28,6 +28,10 @@ struct ClusterScenario {
   bool speaks_old_wire = false;     // it has an older wire version; else it lacks encodings
   bool has_foreign_worker = false;  // one of num_workers is a client of another make
   absl::Duration longest_step;      // maximum time of computing
+  // Workers get more samples for a step, or make steps without samples.
+  bool extends_grants = false;
+  bool gives_weights = false;   // contributions have weights of their own
+  bool has_odd_worker = false;  // one of num_workers begins with the opposite of gives_weights
 };
 
 struct Scenario : ClusterScenario {

@@ -1119,13 +1119,13 @@ void SimulatedServer::StayConnected(const messages::WorkerLife& life, const std:
 
 void SimulatedServer::NextGrant(const messages::WorkerLife& life,
                                 const std::optional<messages::RoundReport>& report, Asks asks,
-                                Reply<coordinator::GrantAnswer> reply) {
+                                bool without_samples, Reply<coordinator::GrantAnswer> reply) {
   using Occasion = rpc::CoordinatorStrand::Occasion;
   life_->strand->Await(
       life.incarnation.value(), kGrantHold,
-      [this, life, report, asks, reply, audit = cluster_->audit, has_asked = false](
-          coordinator::Coordinator& coordinator, absl::Time now,
-          Occasion occasion) mutable -> rpc::CoordinatorStrand::Delivery {
+      [this, life, report, asks, without_samples, reply, audit = cluster_->audit,
+       has_asked = false](coordinator::Coordinator& coordinator, absl::Time now,
+                          Occasion occasion) mutable -> rpc::CoordinatorStrand::Delivery {
         const auto finish = [this, reply, audit, life,
                              report](const absl::StatusOr<coordinator::GrantAnswer>& answer) {
           return [=, this](const absl::Status& kept) {
@@ -1161,14 +1161,31 @@ void SimulatedServer::NextGrant(const messages::WorkerLife& life,
         const bool is_first = !std::exchange(has_asked, true);
         const bool counts = is_first && IsBeforeTheEnd(report, coordinator, now);
         absl::StatusOr<coordinator::GrantAnswer> answer =
-            is_first ? coordinator.RequestGrant(life, report, now)
+            is_first ? coordinator.RequestGrant(life, report, now, without_samples)
                      : coordinator.PollGrant(life, now);
         if (answer.ok() && counts) TellAudit(life, *report);
+        if (answer.ok() && is_first && report.has_value() && !is_replaced()) {
+          audit->OnReportTaken(life.incarnation, report->round);
+        }
         if (answer.ok() && !answer->grant.has_value()) {
           if (occasion != Occasion::kPatienceOver) return nullptr;
           answer->pending_reason = coordinator.WhyNoGrant(life, now);
         }
         return finish(answer);
+      });
+}
+
+void SimulatedServer::ExtendGrant(const messages::WorkerLife& life, Round round,
+                                  const Reply<messages::Grant>& reply) {
+  life_->strand->RunAndTell(
+      [&](coordinator::Coordinator& coordinator, absl::Time now) {
+        absl::StatusOr<messages::Grant> more = coordinator.ExtendGrant(life, round, now);
+        if (!is_replaced()) cluster_->audit->OnExtensionJudged(life, round, more);
+        return more;
+      },
+      [this, life, reply, audit = cluster_->audit](const absl::StatusOr<messages::Grant>& more) {
+        if (more.ok() && !is_replaced()) audit->OnExtended(life, *more);
+        reply(more);
       });
 }
 

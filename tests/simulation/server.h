@@ -158,11 +158,14 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
   // Holds the call until the stream ends.
   void StayConnected(const messages::WorkerLife& life, const std::string& peer,
                      const std::shared_ptr<Stream>& stream);
-  // Replies with a grant, or with the reason why there is none yet. GrantRequest explains `asks`.
+  // Replies with a grant, or with the reason why there is none yet. GrantRequest explains `asks`
+  // and `without_samples`, and extends_round for ExtendGrant().
   enum class Asks : uint8_t { kOnceDelivered, kAhead, kLeaving };
   void NextGrant(const messages::WorkerLife& life,
                  const std::optional<messages::RoundReport>& report, Asks asks,
-                 Reply<coordinator::GrantAnswer> reply);
+                 bool without_samples, Reply<coordinator::GrantAnswer> reply);
+  void ExtendGrant(const messages::WorkerLife& life, Round round,
+                   const Reply<messages::Grant>& reply);
   void Leave(const messages::WorkerLife& life, const std::string& reason,
              const std::optional<messages::RoundReport>& report, const Reply<bool>& reply);
   // Returns what the shard waits for, for the test's output.

@@ -1024,7 +1024,7 @@ void Run::OnWorkerExit(Level& level, SimulatedWorker& worker) {
   const bool has_served =
       status.ok() || absl::IsDeadlineExceeded(status) || DiskFaults::MayEndJob(status);
   const bool is_refused = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
-  const bool is_content = can_take_part ? has_served : is_refused;
+  const bool is_content = can_take_part ? has_served || worker.is_refused_for_weight() : is_refused;
   if (!is_content) {
     cluster.audit.Fail(worker.process().name(), " gives up: ", status.ToString());
   }
@@ -1059,8 +1059,9 @@ void Run::LookWhetherSettled() {
     const bool is_any_stopping =
         std::any_of(cluster.servers.begin(), cluster.servers.end(),
                     [](const auto& server) { return server->is_stopping(); });
-    // A stopping server may drop a worker that holds it up.
-    cluster.audit.SetQuiet(is_settled && !is_any_stopping);
+    // A stopping server may drop a worker that holds it up. A worker that waits to join exits when
+    // it hears that the job is stopped, and its life ends with its lease.
+    cluster.audit.SetQuiet(is_settled && !is_any_stopping && !level->watch.IsJobStopped());
     cluster.audit.SetMustSave(!cluster.config().checkpoint_dir.empty() &&
                               (is_settled || level->must_save));
   }

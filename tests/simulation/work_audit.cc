@@ -68,6 +68,13 @@ void WorkAudit::OnResumed(const coordinator::CoordinatorMemory& memory) {
   since_ = {};
   before_opening_.clear();
   begun_.clear();
+  extending_.clear();
+  taken_.clear();
+  for (const membership::WorkerRecord& worker : memory.membership.table.workers) {
+    const auto desk = memory.desks.find(worker.id);
+    if (desk == memory.desks.end()) continue;
+    taken_[worker.incarnation] = Round(desk->second.assignment.last_reported);
+  }
   shares_.clear();
   for (const auto& [number, round] : memory.rounds.open) {
     for (const sync::RosterMember& member : round.plan.roster) {
@@ -84,7 +91,7 @@ void WorkAudit::OnResumed(const coordinator::CoordinatorMemory& memory) {
       if (desk == memory.desks.end()) continue;
       const std::optional<messages::Grant>& grant = desk->second.assignment.grant;
       if (grant.has_value() && grant->round == number) {
-        share.first = grant->first_sample - ledger.next_sample;
+        share.first = grant->first_position - ledger.next_sample;
       }
     }
   }
@@ -98,6 +105,7 @@ void WorkAudit::OnAssigned(const shards::WeightsSource& source) {
   }
   since_ = {};
   before_opening_.clear();
+  extending_.clear();
   told_ = {};
   shares_.clear();
   abandoned_.clear();
@@ -113,12 +121,13 @@ void WorkAudit::OnAssigned(const shards::WeightsSource& source) {
 }
 
 void WorkAudit::OnOpened(const sync::RoundPlan& plan) {
+  TakeExtending();
   before_opening_[plan.round] = since_;
   KeepNewest(before_opening_, kRoundsKept);
   std::map<WorkerId, Share>& shares = shares_[plan.round];
   for (const sync::RosterMember& member : plan.roster) {
     shares[member.worker] = {member.incarnation, since_.handed_out, member.num_samples};
-    since_.handed_out += member.num_samples;
+    if (!without_samples_.contains(member.incarnation)) since_.handed_out += member.num_samples;
   }
   KeepNewest(shares_, kRoundsKept);
   if (!is_site_) return;
@@ -134,6 +143,7 @@ void WorkAudit::OnOpened(const sync::RoundPlan& plan) {
 
 void WorkAudit::OnSaveBegun(const std::string& directory, std::optional<Round> round) {
   const auto before = round.has_value() ? before_opening_.find(*round) : before_opening_.end();
+  TakeExtending();
   begun_[directory] = before == before_opening_.end() ? since_ : before->second;
 }
 
@@ -162,9 +172,11 @@ void WorkAudit::OnGranted(const messages::WorkerLife& life, const messages::Gran
   }
   last->second = grant;
   if (grant.kind != messages::Grant::Kind::kTrain) return CheckHeldoutPart(life, grant);
-  told_.handed_out = std::max(told_.handed_out, grant.first_position + grant.num_samples);
+  const bool has_samples = !without_samples_.contains(life.incarnation) || is_site_;
+  told_.handed_out =
+      std::max(told_.handed_out, grant.first_position + (has_samples ? grant.num_samples : 0));
   if (sizes_vary_) {
-    if (!is_repeat) OnHandedOut(life, grant);
+    if (!is_repeat && has_samples) OnHandedOut(life, grant);
     return;
   }
   Share share = {life.incarnation, (grant.round - restored_.next_round) * samples_per_grant_,
@@ -187,12 +199,65 @@ void WorkAudit::OnGranted(const messages::WorkerLife& life, const messages::Gran
   if (is_site_) return CheckPart(life, grant, share);
   Narrow(
       [&](const Progress& beginning) {
+        // The position of a grant without samples has no meaning.
+        if (!has_samples) return grant.first_sample == 0;
         return grant.first_sample == beginning.handed_out + share.first &&
                grant.first_position == grant.first_sample;
       },
       absl::StrCat("worker ", life.worker.value(), " was granted sample ", grant.first_sample,
                    " as the first of round ", grant.round.value(),
                    "; those before it and those after it were given to others"));
+}
+
+bool WorkAudit::HasReported(Incarnation incarnation, Round round) const {
+  const auto taken = taken_.find(incarnation);
+  return taken != taken_.end() && taken->second >= round;
+}
+
+bool WorkAudit::HoldsTraining(Incarnation incarnation, Round round) const {
+  const auto last = last_grants_.find(incarnation);
+  return last != last_grants_.end() && last->second.round == round &&
+         last->second.kind == messages::Grant::Kind::kTrain && !HasReported(incarnation, round);
+}
+
+void WorkAudit::OnExtending(const messages::WorkerLife& life, Round round,
+                            const messages::Grant& more) {
+  const auto last = last_grants_.find(life.incarnation);
+  const bool fits = last == last_grants_.end() ||
+                    (last->second.round == round && more.num_samples == last->second.num_samples);
+  if (HasReported(life.incarnation, round) || !fits || more.round != round ||
+      more.kind != messages::Grant::Kind::kTrain || more.first_sample != more.first_position) {
+    return fail_(absl::StrCat("worker ", life.worker.value(), " is granted ", more.num_samples,
+                              " more samples from ", more.first_sample, " on with round ",
+                              round.value(), ", and has no such grant"));
+  }
+  extending_.emplace_back(more.first_position, more.num_samples);
+}
+
+void WorkAudit::TakeExtending() {
+  while (!extending_.empty() && !sizes_vary_) {
+    const auto [first, count] = extending_.front();
+    const bool is_next =
+        std::any_of(beginnings_.begin(), beginnings_.end(), [&](const Progress& beginning) {
+          return first == beginning.handed_out + since_.handed_out;
+        });
+    if (!is_next) return;
+    since_.handed_out += count;
+    extending_.pop_front();
+  }
+}
+
+void WorkAudit::OnExtended(const messages::WorkerLife& life, const messages::Grant& more) {
+  // The servers have begun anew since the decision.
+  if (!last_grants_.contains(life.incarnation)) return;
+  told_.handed_out = std::max(told_.handed_out, more.first_position + more.num_samples);
+  if (sizes_vary_) return OnHandedOut(life, more);
+  TakeExtending();
+  const std::pair range(more.first_position, more.num_samples);
+  if (std::find(extending_.begin(), extending_.end(), range) == extending_.end()) return;
+  fail_(absl::StrCat("worker ", life.worker.value(), " was granted sample ", more.first_sample,
+                     " as the first of more samples of round ", more.round.value(),
+                     "; those before it and those after it were given to others"));
 }
 
 void WorkAudit::CheckPart(const messages::WorkerLife& life, const messages::Grant& grant,

@@ -9,11 +9,15 @@
 //   the incarnation began;
 //   the samples of a round of a site are those of its order, also one after the other;
 //   a grant that is given again is the same to the bit;
+//   more samples of a grant follow those that were handed out before, and are given only to the
+//   worker that has the grant, until it has reported;
 //   a round's summary has exactly the workers, samples and losses that were reported, each once,
 //   and says whether a member of its roster is missing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -72,6 +76,21 @@ class WorkAudit {
 
   // The worker gets the grant, perhaps not for the first time.
   void OnGranted(const messages::WorkerLife& life, const messages::Grant& grant);
+  // The coordinator has decided to hand out more samples of a grant. The answer may follow later.
+  void OnExtending(const messages::WorkerLife& life, Round round, const messages::Grant& more);
+  // The worker gets them.
+  void OnExtended(const messages::WorkerLife& life, const messages::Grant& more);
+  // The incarnation asks for grants without samples, from its first one on.
+  void OnAsksWithoutSamples(Incarnation incarnation) { without_samples_.insert(incarnation); }
+  // The coordinator does not expect a report of this round from the incarnation any more. Unlike in
+  // OnReported(), the report need not count.
+  void OnReportTaken(Incarnation incarnation, Round round) {
+    Round& taken = taken_.try_emplace(incarnation, round).first->second;
+    taken = std::max(taken, round);
+  }
+  // Returns true if the incarnation has a grant of training of this round, as far as grants and
+  // reports have shown.
+  bool HoldsTraining(Incarnation incarnation, Round round) const;
   // A report is accepted, perhaps not for the first time.
   void OnReported(const messages::WorkerLife& life, const messages::RoundReport& report);
   void OnReportedToReplaced(const messages::WorkerLife& life, const messages::RoundReport& report) {
@@ -100,6 +119,9 @@ class WorkAudit {
     int64_t count = 0;
   };
 
+  bool HasReported(Incarnation incarnation, Round round) const;
+  // Moves the cursor over those samples in extending_ that come next.
+  void TakeExtending();
   // Checks that the samples that a site hands out are a part of the order.
   void CheckPart(const messages::WorkerLife& life, const messages::Grant& grant,
                  const Share& share);
@@ -131,6 +153,12 @@ class WorkAudit {
   std::vector<Progress> beginnings_ = {{}};  // possible progress at its beginning
   Progress since_;
   std::map<Round, Progress> before_opening_;  // since_ before each round was opened
+  // Ranges of samples that were handed out for open grants, beyond the cursor of since_. They are
+  // in the order of the coordinator's decisions. The audit hears of some later events before it
+  // hears of these.
+  std::deque<std::pair<int64_t, int64_t>> extending_;
+  std::set<Incarnation> without_samples_;
+  std::map<Incarnation, Round> taken_;  // last report that was taken of each incarnation
   // Progress of the whole job, as far as grants and summaries have shown it.
   Progress told_;
   // If sizes_vary_: ranges of samples since the servers began, from begin to end.

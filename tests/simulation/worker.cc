@@ -59,13 +59,15 @@ SimulatedWorker::SimulatedWorker(ClusterContext* cluster, Config config)
     : cluster_(cluster),
       config_(std::move(config)),
       own_process_(std::make_unique<Process>(cluster->world, config_.name)),
-      process_(*own_process_) {}
+      process_(*own_process_),
+      is_odd_(config_.is_odd) {}
 
 SimulatedWorker::SimulatedWorker(ClusterContext* cluster, Config config, Host host)
     : cluster_(cluster),
       config_(std::move(config)),
       host_(std::move(host)),
-      process_(*host_.process) {}
+      process_(*host_.process),
+      is_odd_(config_.is_odd) {}
 
 void SimulatedWorker::Start() {
   if (own_process_ != nullptr) {
@@ -74,6 +76,7 @@ void SimulatedWorker::Start() {
     process_.world().Tell(process_.name(), " starts");
   }
   exit_.reset();
+  is_refused_for_weight_ = false;
   life_ = std::make_unique<Life>(config_);
   life_->instance_id = process_.world().chance()() | 1;
   cluster_->open_connections.insert(connection());
@@ -295,6 +298,9 @@ void SimulatedWorker::Do(const life::Lifecycle::Connect&) {
         }
         life_->map_version = received->map->version;
         life_->transfers_are_cancelled = false;
+        const Incarnation incarnation = received->life.incarnation;
+        life_->without_samples = MayExtend() && Chance(Chance::Mix(incarnation.value())).OneIn(4);
+        if (life_->without_samples) cluster_->audit->OnAsksWithoutSamples(incarnation);
         Perform(life_->lifecycle.OnRegistered(now(), life_id()));
       });
 }
@@ -364,9 +370,9 @@ void SimulatedWorker::AskAhead(const messages::RoundReport& report) {
   life_->ahead->call = cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, kGrantTimeout,
       [coordinator, life = life_->registration->life, report = *AsReceived(report),
-       on_answer](const Responder& responder) {
+       without_samples = life_->without_samples, on_answer](const Responder& responder) {
         coordinator->NextGrant(
-            life, report, SimulatedServer::Asks::kAhead,
+            life, report, SimulatedServer::Asks::kAhead, without_samples,
             [responder, on_answer](const absl::StatusOr<coordinator::GrantAnswer>& answer) {
               responder.Reply([on_answer, answer] { on_answer(answer); });
             });
@@ -402,10 +408,10 @@ void SimulatedWorker::Ask(const life::Lifecycle::AskForGrant& ask) {
   CallCoordinator<coordinator::GrantAnswer>(
       kGrantTimeout,
       [life, report = AsReceived(ask.report),
-       asks =
-           ask.leaving ? SimulatedServer::Asks::kLeaving : SimulatedServer::Asks::kOnceDelivered](
+       asks = ask.leaving ? SimulatedServer::Asks::kLeaving : SimulatedServer::Asks::kOnceDelivered,
+       without_samples = life_->without_samples](
           SimulatedServer& server, const SimulatedServer::Reply<coordinator::GrantAnswer>& reply) {
-        server.NextGrant(life, report, asks, reply);
+        server.NextGrant(life, report, asks, without_samples, reply);
       },
       [this, ask](const absl::StatusOr<coordinator::GrantAnswer>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnGrant(now(), answer.status()));
@@ -544,6 +550,7 @@ void SimulatedWorker::OnHeartbeat(int series,
 
 void SimulatedWorker::Do(const life::Lifecycle::CarryOut& order) {
   life_->grant = order.grant;
+  life_->num_extra_samples = 0;
   life_->pause = kFirstPause;
   const bool is_made = life_->made.has_value() && life_->made->life == life_id() &&
                        life_->made->grant.round == order.grant.round &&
@@ -643,7 +650,58 @@ void SimulatedWorker::Compute() {
   const absl::Duration time =
       process_.world().chance().Between(absl::Microseconds(100), config_.longest_step);
   life_->computed_for = time;
-  process_.After(time, [this] { GoOn(/*before_push=*/true, [this] { ContributeOrEvaluate(); }); });
+  process_.After(time, [this] { GoOn(/*before_push=*/true, [this] { MaybeExtend(); }); });
+}
+
+void SimulatedWorker::MaybeExtend() {
+  const messages::Grant& grant = *life_->grant;
+  if (config_.extends_grants && grant.kind == messages::Grant::Kind::kTrain) {
+    Chance& chance = process_.world().chance();
+    const bool may_extend = MayExtend();
+    if (may_extend && !life_->lifecycle.is_life_over() && chance.OneIn(3)) return Extend();
+    if (!may_extend && chance.OneIn(8)) AskForMoreInVain(grant.round);
+  }
+  ContributeOrEvaluate();
+}
+
+bool SimulatedWorker::MayExtend() const {
+  return config_.extends_grants && !job::HasLocalSteps(job()) && cluster_->uplink == nullptr;
+}
+
+// Does what Worker::ExtendGrant() does.
+void SimulatedWorker::Extend() {
+  CallCoordinator<messages::Grant>(
+      kCallTimeout,
+      [life = life_->registration->life, round = life_->grant->round](
+          SimulatedServer& server, const SimulatedServer::Reply<messages::Grant>& reply) {
+        server.ExtendGrant(life, round, reply);
+      },
+      [this](const absl::StatusOr<messages::Grant>& answer) {
+        if (!answer.ok()) return TryAgain(answer.status(), &SimulatedWorker::Extend);
+        life_->num_extra_samples += AsReceived(*answer)->num_samples;
+        Compute();
+      });
+}
+
+void SimulatedWorker::AskForMoreInVain(Round round) {
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, kCallTimeout,
+      [coordinator, life = life_->registration->life, round](const Responder& responder) {
+        coordinator->ExtendGrant(life, round, [responder](const absl::StatusOr<messages::Grant>&) {
+          responder.Reply([] {});
+        });
+      },
+      [](const absl::Status&) {});
+}
+
+std::optional<int64_t> SimulatedWorker::Weight() const {
+  if (config_.gives_weights == is_odd_) return std::nullopt;
+  // The weight belongs to the contribution, however often that is made.
+  Chance chance(Chance::Mix(life_->registration->life.incarnation.value() + 1) ^
+                static_cast<uint64_t>(life_->grant->round.value()));
+  if (chance.OneIn(32)) return messages::kMaxContributionWeight;
+  return chance.OneIn(8) ? 0 : chance.Between(1, 9);
 }
 
 void SimulatedWorker::ContributeOrEvaluate() {
@@ -714,7 +772,8 @@ void SimulatedWorker::MakeContribution() {
     made.report = life_->window->report;
   } else {
     made.report.round = grant.round;
-    made.report.num_samples = grant.num_samples;
+    made.report.num_samples =
+        (life_->without_samples ? 0 : grant.num_samples) + life_->num_extra_samples;
     made.report.heldout_predictions = grant.num_heldout_samples;
   }
   made.report.compute = life_->computed_for;
@@ -723,7 +782,8 @@ void SimulatedWorker::MakeContribution() {
                                 .round = grant.round,
                                 .base_version = Version(0),
                                 .kind = messages::RoundContributionKind(job()),
-                                .encoding = encoding};
+                                .encoding = encoding,
+                                .weight = Weight()};
   if (job::DefersContributions(job())) {
     TakeInHand(made, key);
   } else if (job::HasLocalSteps(job())) {
@@ -771,7 +831,8 @@ void SimulatedWorker::MakeContribution() {
                                kernels::Accumulate::kSet);
     }
     cluster_->audit->OnMade(registration.server_incarnation, registration.life.incarnation,
-                            grant.round, bucket.index, std::move(decoded), key.num_samples);
+                            grant.round, bucket.index, std::move(decoded), key.num_samples,
+                            key.weight);
     made.by_shard[bucket.shard].push_back({key, bucket.index, bytes, false});
     made.values[index] = std::move(values);
   }
@@ -852,9 +913,18 @@ void SimulatedWorker::TryAgain(const absl::Status& status, void (SimulatedWorker
 void SimulatedWorker::EndRound(const absl::StatusOr<messages::RoundReport>& report) {
   const std::optional<messages::Grant> grant = std::exchange(life_->grant, std::nullopt);
   if (report.ok()) {
+    if (config_.extends_grants && process_.world().chance().OneIn(8)) {
+      AskForMoreInVain(grant->round);
+    }
     const bool leaves_steps = grant->kind == messages::Grant::Kind::kTrain &&
                               job::DefersContributions(job()) && !report->leaves_nothing_in_hand;
     return Perform(life_->lifecycle.OnCarriedOut(now(), report, leaves_steps));
+  }
+  if (absl::IsFailedPrecondition(report.status()) && life_->made.has_value()) {
+    cluster_->audit->OnWeightRefused(life_id().server_incarnation, life_id().incarnation,
+                                     grant->round);
+    is_odd_ = false;
+    is_refused_for_weight_ = true;
   }
   // Does what RoundRunner::Run() does.
   const Remedy remedy = RemedyFor(report.status());

@@ -57,6 +57,10 @@ class SimulatedWorker {
     // servers to other addresses.
     bool tells_little = false;
     bool asks_ahead = false;  // asks for grants while contributions are on their way
+    // Gets more samples for steps, makes steps without samples, and asks when it may not.
+    bool extends_grants = false;
+    bool gives_weights = false;  // contributions have weights of their own
+    bool is_odd = false;         // begins with the opposite of gives_weights
     absl::Duration leave_timeout = life::Lifecycle::Config().leave_timeout;
   };
   // Process and code of a worker that is part of another process.
@@ -91,6 +95,9 @@ class SimulatedWorker {
   void OnProxyRestart(bool is_alone);
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
+  // Returns true if the process has ended because its contribution has a weight and those of others
+  // have none, or the other way round.
+  bool is_refused_for_weight() const { return is_refused_for_weight_; }
   // If the worker has a host, this must only be called after the host's process has begun for the
   // first time.
   const life::Lifecycle& lifecycle() const { return life_->lifecycle; }
@@ -139,6 +146,8 @@ class SimulatedWorker {
     life::RedialPace redial;
 
     std::optional<messages::Grant> grant;  // the grant that is carried out
+    int64_t num_extra_samples = 0;         // samples by which it was extended
+    bool without_samples = false;          // the incarnation gets grants without samples
     std::vector<std::optional<Version>> pulled;
     std::vector<std::vector<float>> weights;  // weights by bucket
     // For jobs that defer contributions: the next round for the samples in hand, the incarnation
@@ -215,6 +224,15 @@ class SimulatedWorker {
   void PullMissing();
   void OnBucket(const DeliveredBucket& delivered);
   void Compute();
+  // Returns true if the worker may ask for more samples, or for grants without samples.
+  bool MayExtend() const;
+  // Gets more samples for the grant a few times, or not at all.
+  void MaybeExtend();
+  void Extend();
+  // Asks for more samples of the round, and does not wait for the answer.
+  void AskForMoreInVain(Round round);
+  // Returns the weight of the contribution that is being made. Not set means its samples.
+  std::optional<int64_t> Weight() const;
   void ContributeOrEvaluate();
   // Continues at once. If the worker hangs, continues once it does not hang any more or its
   // incarnation is over.
@@ -250,6 +268,8 @@ class SimulatedWorker {
   Process& process_;
   std::unique_ptr<Life> life_;
   std::optional<absl::Status> exit_;
+  bool is_odd_;  // See Config.
+  bool is_refused_for_weight_ = false;
   absl::Time pushes_are_damaged_until_ = absl::InfinitePast();
 };
 
