@@ -24,8 +24,8 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Maximum size of a chunk's header: seventeen fields. Each has at most twelve bytes with its tag.
-constexpr size_t kMaxHeaderBytes = 17 * 12;
+// Maximum size of a chunk's header: eighteen fields. Each has at most twelve bytes with its tag.
+constexpr size_t kMaxHeaderBytes = 18 * 12;
 
 // Maximum number of payload bytes that are copied between two calls of `arrived`. They fit into a
 // second-level cache.
@@ -128,7 +128,8 @@ uint32_t CrcOf(const PushChunkHeader& header, size_t data_bytes) {
   if (header.learning_rate.has_value()) {
     crc32c = ExtendCrc(crc32c, std::bit_cast<uint64_t>(*header.learning_rate));
   }
-  return header.weight.has_value() ? ExtendCrc(crc32c, *header.weight) : crc32c;
+  if (header.weight.has_value()) crc32c = ExtendCrc(crc32c, *header.weight);
+  return header.state_vector == 0 ? crc32c : ExtendCrc(crc32c, header.state_vector);
 }
 
 uint32_t CrcOf(const PullChunkHeader& header, size_t data_bytes) {
@@ -158,6 +159,7 @@ int WireTypeOf(const PushChunkHeader&, int field) {
     case v1::PushChunk::kSharedBytesFieldNumber:
     case v1::PushChunk::kNumSamplesFieldNumber:
     case v1::PushChunk::kWeightFieldNumber:
+    case v1::PushChunk::kStateVectorFieldNumber:
       return WireFormatLite::WIRETYPE_VARINT;
     case v1::PushChunk::kCrc32CFieldNumber:
     case v1::PushChunk::kLearningRateFieldNumber:
@@ -240,6 +242,9 @@ void SetField(PushChunkHeader& header, int field, FieldValue value) {
       break;
     case v1::PushChunk::kWeightFieldNumber:
       header.weight = static_cast<int64_t>(value.varint);
+      break;
+    case v1::PushChunk::kStateVectorFieldNumber:
+      header.state_vector = static_cast<uint32_t>(value.varint);
       break;
   }
 }
@@ -350,6 +355,7 @@ HeaderWriter WriteHeader(const PushChunkHeader& header, size_t data_bytes = 0) {
   writer.Varint(v1::PushChunk::kNumSamplesFieldNumber, header.num_samples);
   writer.Double(v1::PushChunk::kLearningRateFieldNumber, header.learning_rate);
   writer.OptionalVarint(v1::PushChunk::kWeightFieldNumber, header.weight);
+  writer.Varint(v1::PushChunk::kStateVectorFieldNumber, header.state_vector);
   return writer;
 }
 
@@ -391,10 +397,11 @@ uint32_t ChecksumOf(const v1::PullRequest& request) {
   add(request.encoding());
   add(request.held_versions_size());
   for (const int64_t version : request.held_versions()) add(version);
-  // The field is in the checksum only if it is set, because clients that do not know the field
-  // leave it out.
+  // Two fields are in the checksum only if they are set, because clients that do not know them
+  // leave them out.
   if (request.max_chunk_bytes() != 0) add(request.max_chunk_bytes());
   add(request.shared_region());
+  if (request.state_vector() != 0) add(request.state_vector());
   return crc32c;
 }
 

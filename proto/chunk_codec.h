@@ -56,6 +56,7 @@ struct PushChunkHeader {
   int64_t num_samples = 0;
   std::optional<double> learning_rate = {};  // of the program's optimizer
   std::optional<int64_t> weight = {};        // in the mean, in place of num_samples
+  uint32_t state_vector = 0;                 // 0 means that the payload is no optimizer state
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
 };

@@ -212,6 +212,31 @@ TEST(ChunkCodecTest, WeightComesBeforeDataAndIsInTheChecksumIfThereIsOne) {
   }
 }
 
+TEST(ChunkCodecTest, StateVectorComesBeforeDataAndIsInTheChecksumIfItIsNotZero) {
+  PushChunkHeader header = HeaderOf(SomePush());
+  const uint64_t of_weights = ChecksumOf(header, 1);
+  header.state_vector = 2;
+  EXPECT_NE(ChecksumOf(header, 1), of_weights);
+  const std::string sent = Bytes(EncodePushChunk(header, "x", 1, nullptr));
+  ASSERT_OK_AND_ASSIGN(const Parsed parsed, Parse(Buffer(sent)));
+  EXPECT_EQ(parsed.header, header);
+  v1::PushChunk read;
+  ASSERT_TRUE(read.ParseFromString(sent));
+  EXPECT_EQ(read.state_vector(), 2);
+}
+
+// A server that does not know the field then refuses the request, and does not answer with weights.
+TEST(ChunkCodecTest, ChecksumOfAPullRequestCoversTheStateVectorIfItIsNotZero) {
+  v1::PullRequest request;
+  request.add_buckets(1);
+  const uint32_t of_weights = ChecksumOf(request);
+  request.set_state_vector(1);
+  const uint32_t of_first = ChecksumOf(request);
+  request.set_state_vector(2);
+  EXPECT_NE(of_first, of_weights);
+  EXPECT_NE(ChecksumOf(request), of_first);
+}
+
 TEST(ChunkCodecTest, AChunkOfASkippedStepHasNoData) {
   v1::PushChunk chunk = SomePush();
   chunk.set_num_samples(messages::kSkippedSamples);

@@ -21,6 +21,7 @@
 #include "worker/trainer/device_registry.h"
 #include "worker/trainer/retry.h"
 #include "worker/trainer/round_runner_factory.h"
+#include "worker/trainer/state_pull.h"
 
 namespace lodestar::worker {
 namespace {
@@ -539,8 +540,26 @@ absl::Status Worker::PrepareWorkload(const messages::Registration& registration)
 absl::Status Worker::HandInInitialWeights() {
   if (!registration_->needs_initial_weights) return absl::OkStatus();
   RETURN_IF_ERROR(workload_->CheckMaySupplyWeights(registration_->job));
+  const trainer::InitialState* const given = workload_->initial_state();
+  const trainer::InitialState zeros;
+  const trainer::InitialState& state = given == nullptr ? zeros : *given;
+  if (!state.vectors.empty() && !registration_->index.has_value()) {
+    return absl::UnimplementedError(
+        "the servers are of an earlier release, which begins no job with an optimizer's state. "
+        "Upgrade the servers, and start this program again");
+  }
   logging::LogInfo("the job begins with this worker's weights");
-  return runner_->HandInInitialWeights(*registration_, CurrentTransport().get());
+  return runner_->HandInInitialWeights(*registration_, state, CurrentTransport().get());
+}
+
+absl::StatusOr<std::vector<Version>> Worker::PullState(const messages::Registration& registration,
+                                                       uint32_t state_vector,
+                                                       absl::Span<float> state) {
+  const std::shared_ptr<client::CancellableTransport> transport = CurrentTransport();
+  if (transport == nullptr) {
+    return absl::AbortedError("this worker is not connected to the servers at present");
+  }
+  return trainer::PullState(registration, state_vector, state, transport.get(), clock_);
 }
 
 void Worker::TakeResidualFolder() {
@@ -648,7 +667,7 @@ void Worker::TakeLastWeights(const messages::Grant& done) {
   const Round min_round = job::HasRosters(registration_->job) ? done.round : Round(0);
   const std::shared_ptr<client::CancellableTransport> transport = CurrentTransport();
   const absl::Status pulled = runner_->PullWeights(ContextOf(transport.get()), min_round);
-  if (pulled.ok()) return;
+  if (pulled.ok()) return workload_->OnLastWeights();
   if (IsStopping()) {
     // The program leaves, and so it does not wait for these weights.
     logging::LogWarn("the job is done, but its last weights did not arrive: {}", pulled.message());

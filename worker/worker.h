@@ -14,7 +14,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/logging/logging.h"
 #include "common/net/address_list.h"
 #include "common/process/trace_recorder.h"
@@ -97,6 +99,12 @@ class Worker {
   // at most leave_timeout. If request.machine_goes, it waits until shortly before the machine
   // stops. After several calls the earliest end counts. Thread-safe.
   void RequestStop(const life::StopRequest& request = {});
+
+  // Does the same as trainer::PullState(). Errors: also Aborted (if the worker is not connected).
+  // Thread-safe.
+  absl::StatusOr<std::vector<Version>> PullState(const messages::Registration& registration,
+                                                 uint32_t state_vector, absl::Span<float> state)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Returns the present activity: "wait", "pull", "compute", "push" and others. Thread-safe.
   std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -92,6 +92,11 @@ class Workload {
   // Checks that a new job may begin with the model's parameters. Errors: FailedPrecondition (if the
   // parameters are not weights but mean gradients; see job::ReducesOnly()).
   virtual absl::Status CheckMaySupplyWeights(const job::JobSpec&) const { return absl::OkStatus(); }
+  // Returns the state of the servers' optimizer that a new job begins with, besides the model's
+  // parameters. Null means zeros.
+  virtual const trainer::InitialState* initial_state() const { return nullptr; }
+  // Called when the last weights of the job are in the model, before the worker leaves.
+  virtual void OnLastWeights() {}
   // Called when a round was carried out. Adds to the report what only the workload knows.
   virtual void Complete(messages::RoundReport*) {}
 };

@@ -131,7 +131,7 @@ def checksum(chunk):
         value = getattr(chunk, field.name)
         if field.name == "scale":
             fields += struct.pack("<fI", value, 0)
-        elif field.name not in ("crc32c", "data", "learning_rate", "weight"):
+        elif field.name not in ("crc32c", "data", "learning_rate", "weight", "state_vector"):
             fields += struct.pack("<Q", value & (2**64 - 1))
     fields += struct.pack("<Q", len(chunk.data))
     for name, form in (("learning_rate", "<d"), ("weight", "<q")):

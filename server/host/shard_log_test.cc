@@ -522,7 +522,8 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
               .encoding = params::Encoding::kInt8,
               .num_samples = 17,
               .learning_rate = 0.1 / 7,
-              .weight = 0};
+              .weight = 0,
+              .state_vector = 2};
   shard::StepRecord update;
   update.step = {.kind = shard::BucketStep::Kind::kApply,
                  .round = Round(41),
@@ -552,6 +553,7 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
   EXPECT_EQ(same.key.scale, step.key.scale);
   EXPECT_EQ(same.key.learning_rate, step.key.learning_rate);
   EXPECT_EQ(same.key.weight, step.key.weight);
+  EXPECT_EQ(same.key.state_vector, step.key.state_vector);
 }
 
 TEST(ShardRecordJsonTest, NumbersThatNoFloatHoldsAreRefused) {

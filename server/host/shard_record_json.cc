@@ -70,6 +70,7 @@ struct InJournal {
     archive("num_samples", key.num_samples);
     archive.Sparse("learning_rate", key.learning_rate);
     archive.Sparse("weight", key.weight);
+    archive.Sparse("state_vector", key.state_vector, 0u);
   }
 
   template <typename Archive>

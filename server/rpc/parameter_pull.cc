@@ -186,6 +186,7 @@ void PullStream::ReadNext() {
     is_reading_ = true;
     bucket = request_.buckets(num_read_);
     view.shadow = request_.encoding() != v1::ENCODING_FP32;
+    view.state_vector = request_.state_vector();
     if (num_read_ < request_.held_versions_size() && request_.held_versions(num_read_) >= 0) {
       view.held = Version(request_.held_versions(num_read_));
     }

@@ -88,7 +88,8 @@ absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header
                                 *encoding,
                                 header.num_samples,
                                 header.learning_rate,
-                                header.weight};
+                                header.weight,
+                                header.state_vector};
 }
 
 // Returns true if two chunks belong to the same bucket of the same contribution.

@@ -454,10 +454,8 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       weights_.FinishMean(step.rescale, step.clip);
       break;
     case BucketStep::Kind::kTakeWeights: {
-      ASSIGN_OR_RETURN(const absl::Span<float> space, weights_.InitialWeights());
-      codec::AccumulateDecoded(key.encoding, payload.data(), bucket_.range.size(), key.scale,
-                               space.data(), kernels::Accumulate::kSet);
-      BecomeReady(calls);
+      RETURN_IF_ERROR(TakeInitial(key, payload.data()));
+      if (key.state_vector == 0) BecomeReady(calls);
       break;
     }
     case BucketStep::Kind::kSkip:
@@ -764,17 +762,24 @@ void BucketAggregator::EndSampledRound(Round round) {
   }
 }
 
+absl::Status BucketAggregator::TakeInitial(const ContributionKey& key, const std::byte* elements) {
+  const std::pair<WorkerId, Incarnation> supplier(key.worker, key.incarnation);
+  if (std::exchange(state_supplier_, supplier) != supplier) weights_.DropInitialState();
+  ASSIGN_OR_RETURN(const absl::Span<float> space, key.state_vector == 0
+                                                      ? weights_.InitialWeights()
+                                                      : weights_.InitialState(key.state_vector));
+  codec::AccumulateDecoded(key.encoding, elements, bucket_.range.size(), key.scale, space.data(),
+                           kernels::Accumulate::kSet);
+  return absl::OkStatus();
+}
+
 void BucketAggregator::TakeWeights(CallId call, const ContributionKey& key,
                                    const std::shared_ptr<StagingSlot>& slot) {
-  const absl::StatusOr<absl::Span<float>> space = weights_.InitialWeights();
-  if (space.ok()) {
-    codec::AccumulateDecoded(key.encoding, slot->bytes(), bucket_.range.size(), key.scale,
-                             space->data(), kernels::Accumulate::kSet);
-  }
+  const absl::Status taken = TakeInitial(key, slot->bytes());
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  protocol_.OnTaken(call, space.status());
-  if (space.ok()) {
+  protocol_.OnTaken(call, key, taken);
+  if (taken.ok() && key.state_vector == 0) {
     BecomeReady(calls);
   } else {
     Settle(calls);

@@ -211,6 +211,9 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   const float* BaseOf(const ContributionKey& key) const;
   void Sample(const BucketStep& step, const Contribution& contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndSampledRound(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Copies first weights, or a vector of the state that they come with, to weights_. Errors:
+  // ResourceExhausted (no memory).
+  absl::Status TakeInitial(const ContributionKey& key, const std::byte* elements);
   void TakeWeights(CallId call, const ContributionKey& key,
                    const std::shared_ptr<StagingSlot>& slot) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReplaceWeights() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -230,9 +233,11 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   const int position_;
   const bool is_averaged_;  // workers contribute values, whose norms are not watched
 
-  // Only Run() uses the three members below, so mutex_ does not guard them. See the head of the
+  // Only Run() uses the four members below, so mutex_ does not guard them. See the head of the
   // file.
   BucketWeights weights_;
+  // The worker that has supplied the initial state in weights_.
+  std::pair<WorkerId, Incarnation> state_supplier_;
   ContributionSamples samples_;
   std::optional<Held> held_;
 

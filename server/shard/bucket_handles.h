@@ -73,15 +73,17 @@ class StagedBucket {
   absl::Time given_at_;  // time at which the space was given, for traces
 };
 
-// A ReadView says what a read of a bucket wants: the weights, or their shadow. Workers read the
-// shadow if weights travel as encoded changes: see BucketShadow.
+// A ReadView says what a read of a bucket wants: the weights, their shadow, or the optimizer's
+// state. Workers read the shadow if weights travel as encoded changes: see BucketShadow.
 struct ReadView {
   bool shadow = false;
   std::optional<Version> held = {};  // version of the reader; it may need only the changes since
+  // 0 means weights or shadow. n means the n-th vector of the optimizer's state.
+  uint32_t state_vector = 0;
 };
 
-// The weights of a bucket, or their shadow, at one version. The pages are complete and never change
-// while they are held.
+// What a ReadView has asked for, at one version. The pages are complete and never change while they
+// are held.
 struct PublishedBucket {
   std::shared_ptr<const Page> page;
   int64_t num_elements = 0;

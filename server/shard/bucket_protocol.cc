@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -453,23 +454,24 @@ BucketStep BucketProtocol::TakeWeights(const Held& held) {
     Answer(held.call, status);
     return {};
   }
-  if (supplier_ == supplier) {
+  if (std::exchange(supplier_, supplier) != supplier) supplied_.clear();
+  if (!supplied_.insert(held.key.state_vector).second) {
     Answer(held.call, PushOutcome::kDuplicate);
     return {};
   }
-  supplier_ = supplier;
   is_writing_ = true;
   return {.kind = Step::kTakeWeights, .contribution = held.call, .round = held.key.round};
 }
 
-void BucketProtocol::OnTaken(CallId contribution, const absl::Status& status) {
+void BucketProtocol::OnTaken(CallId contribution, const ContributionKey& key,
+                             const absl::Status& status) {
   is_writing_ = false;
   if (!status.ok()) {
     supplier_.reset();
     Answer(contribution, status);
     return;
   }
-  OnWeights(round_, version_, {});
+  if (key.state_vector == 0) OnWeights(round_, key.base_version, {});
   Answer(contribution, PushOutcome::kCounted);
 }
 
@@ -670,7 +672,8 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
       break;
     case Step::kTakeWeights:
       supplier_.emplace(key.worker, key.incarnation);
-      OnWeights(round_, version_, {});
+      supplied_.insert(key.state_vector);
+      if (key.state_vector == 0) OnWeights(round_, key.base_version, {});
       break;
     case Step::kSum:
       phase_ = Phase::kResummed;

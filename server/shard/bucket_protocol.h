@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -175,7 +176,9 @@ class BucketProtocol {
   BucketStep NextStep();
   // Returns true if NextStep() would return a step. Call after OnTick().
   bool WantsStep() const { return phase_ == Phase::kCommitting; }
-  void OnTaken(CallId contribution, const absl::Status& status);
+  // Must be called when the contribution `key` is taken. If it is weights, the bucket begins with
+  // them, at version key.base_version.
+  void OnTaken(CallId contribution, const ContributionKey& key, const absl::Status& status);
   void OnReplaced();
   // Must be called with the result of kSum: the sum of squares over all buckets of all shards,
   // which is finite, or an error. After an error, kSum is a step again after the next tick.
@@ -314,6 +317,7 @@ class BucketProtocol {
   bool awaits_client_ = false;
   bool has_weights_ = false;
   std::optional<std::pair<WorkerId, Incarnation>> supplier_;
+  std::set<uint32_t> supplied_;  // ContributionKey::state_vector of what supplier_ has supplied
   std::shared_ptr<const RosterView> roster_ = std::make_shared<const RosterView>();
 
   Phase phase_ = Phase::kCollecting;

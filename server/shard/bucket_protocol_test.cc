@@ -166,7 +166,9 @@ class BucketProtocolTest : public ::testing::Test {
         if (holds_update_) return words;
         bucket_->OnUpdated();
       }
-      if (step.kind == Step::kTakeWeights) bucket_->OnTaken(step.contribution, absl::OkStatus());
+      if (step.kind == Step::kTakeWeights) {
+        bucket_->OnTaken(step.contribution, first_, absl::OkStatus());
+      }
       if (step.kind == Step::kReplace) bucket_->OnReplaced();
     }
   }
@@ -176,6 +178,7 @@ class BucketProtocolTest : public ::testing::Test {
   ShardRoster roster_;
   std::optional<BucketProtocol> bucket_;
   BucketStep last_step_;
+  ContributionKey first_;      // key of first weights, or of their state
   bool holds_update_ = false;  // updates are under way until the test calls OnUpdated()
 };
 
@@ -712,6 +715,31 @@ TEST_F(BucketProtocolTest, AClientSuppliesTheFirstWeightsOnceForEachLife) {
   bucket_->OnArrived(7, first);
   EXPECT_THAT(Words(),
               ElementsAre("refuse 4: FAILED_PRECONDITION", "refuse 7: FAILED_PRECONDITION"));
+}
+
+TEST_F(BucketProtocolTest, FirstWeightsBeginWithTheVersionOfTheirState) {
+  job_ = JobOf(job::Mode::kSync);
+  policy_ = sync::MakeBucketPolicy(job_);
+  bucket_.emplace(BucketProtocol::Config{.policy = policy_.get(), .job = &job_});
+  bucket_->AwaitClientWeights();
+  first_ = Key(1, 0);
+  first_.kind = messages::ContributionKind::kInitialWeights;
+  first_.base_version = Version(6);
+  first_.state_vector = 1;
+  bucket_->OnArrived(1, first_);
+  bucket_->OnArrived(2, first_);
+  EXPECT_THAT(Words(), ElementsAre("take 1", "counted 1", "duplicate 2"));
+  EXPECT_FALSE(bucket_->has_weights());
+  first_.state_vector = 0;
+  bucket_->OnArrived(3, first_);
+  EXPECT_THAT(Words(), ElementsAre("take 3", "counted 3"));
+  EXPECT_TRUE(bucket_->has_weights());
+  EXPECT_EQ(bucket_->version(), Version(6));
+  // A later incarnation supplies anew.
+  first_.incarnation = Incarnation(2);
+  first_.state_vector = 1;
+  bucket_->OnArrived(4, first_);
+  EXPECT_THAT(Words(), ElementsAre("take 4", "counted 4"));
 }
 
 TEST_F(BucketProtocolTest, WhoseLifeIsOverSuppliesNoWeightsBesideAnother) {

@@ -107,10 +107,22 @@ absl::Status BucketWeights::AllocateAll() {
 
 absl::StatusOr<absl::Span<float>> BucketWeights::InitialWeights() {
   RETURN_IF_ERROR(AllocateAll());
-  for (const std::shared_ptr<Page>& page : state_) {
-    std::memset(page->data(), 0, num_elements() * sizeof(float));
+  for (int i = 0; i < num_state_vectors_; ++i) {
+    if (const auto given = initial_state_.find(i + 1); given != initial_state_.end()) {
+      CopyPage(*given->second, *state_[i], num_elements());
+    } else {
+      std::memset(state_[i]->data(), 0, num_elements() * sizeof(float));
+    }
   }
+  initial_state_.clear();
   return weights_->mutable_span();
+}
+
+absl::StatusOr<absl::Span<float>> BucketWeights::InitialState(uint32_t state_vector) {
+  std::shared_ptr<Page>& page = initial_state_[state_vector];
+  page = pages_.Allocate(num_elements());
+  if (page == nullptr) return OutOfMemory();
+  return page->mutable_span();
 }
 
 absl::Status BucketWeights::Restore(const BucketState& state) {
@@ -342,6 +354,9 @@ std::shared_ptr<const Page> BucketWeights::LendShadow() const {
 }
 
 PublishedBucket BucketWeights::Lend(const ReadView& view, Version version) const {
+  if (view.state_vector > 0) {
+    return {Page::Lend(state_[view.state_vector - 1]), num_elements(), version};
+  }
   if (view.shadow && shadow_.has_value()) return shadow_->Lend(view.held);
   return {LendWeights(), num_elements(), version};
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,8 +50,14 @@ class BucketWeights {
   const float* data() const { return weights_->data(); }
 
   // Returns space for the first weights, to be written before any thread reads them. The optimizer
-  // state starts as zeros. Errors: ResourceExhausted (no memory).
+  // state starts as the vectors of InitialState(), and as zeros without them. Errors:
+  // ResourceExhausted (no memory).
   absl::StatusOr<absl::Span<float>> InitialWeights();
+  // Returns space for the n-th vector of the state that comes with the next InitialWeights().
+  // Requires: the optimizer has that vector. Errors: ResourceExhausted (no memory).
+  absl::StatusOr<absl::Span<float>> InitialState(uint32_t state_vector);
+  // Drops the vectors of InitialState() since the last InitialWeights().
+  void DropInitialState() { initial_state_.clear(); }
   // Replaces the weights by `weights`, [num_elements()]. Optimizer state stays. Nothing changes on
   // an error. Errors: InvalidArgument (weights are not finite); ResourceExhausted (no memory).
   absl::Status Replace(absl::Span<const float> weights);
@@ -100,6 +107,7 @@ class BucketWeights {
   std::shared_ptr<const Page> LendShadow() const;
 
   std::shared_ptr<const Page> LendWeights() const { return Page::Lend(weights_); }
+  // Requires: the optimizer has at least view.state_vector state vectors.
   PublishedBucket Lend(const ReadView& view, Version version) const;
   // Puts weights and optimizer state into `state`, without a copy.
   void LendTo(BucketState& state) const;
@@ -140,6 +148,8 @@ class BucketWeights {
   std::vector<params::ElementRange> decay_;  // relative to the bucket's start
   std::shared_ptr<Page> weights_;
   std::vector<std::shared_ptr<Page>> state_;
+  // Vectors of InitialState(), by their number.
+  std::map<uint32_t, std::shared_ptr<Page>> initial_state_;
   std::unique_ptr<ContributionMean> mean_;
   std::optional<Correction> correction_;
   std::optional<BucketShadow> shadow_;  // set if weights travel as encoded changes

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 #include "kernels/codec/encoded_vectors.h"
+#include "server/optimizer/optimizer_factory.h"
 
 namespace lodestar::shard {
 namespace {
@@ -41,6 +43,22 @@ absl::Status CheckFound(int64_t bad, const ContributionKey& key, const params::L
       absl::StrCat(text, "; the contribution to round ", key.round.value(), " is not counted"));
 }
 
+// Largest number of updates that the state of an optimizer may begin with.
+constexpr Version kMaxFirstVersion(int64_t{1} << 40);
+
+// Checks that the job's optimizer has the vector that the key names. Errors: InvalidArgument.
+absl::Status CheckFirstState(const ContributionKey& key, const job::JobSpec& job) {
+  const int of_optimizer = optimizer::MakeServerOptimizer(job)->num_state_vectors();
+  if (key.kind == messages::ContributionKind::kInitialWeights &&
+      key.state_vector <= static_cast<uint32_t>(of_optimizer)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", key.worker.value(), " sent ", messages::ContributionKindName(key.kind),
+      " with state_vector ", key.state_vector, ". Only first weights have a state_vector, and the ",
+      "optimizer of this job has ", of_optimizer, " of them"));
+}
+
 }  // namespace
 
 absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
@@ -63,6 +81,12 @@ absl::Status CheckForm(const ContributionKey& key, const params::Bucket& bucket,
         is_averaged
             ? absl::StrCat(" for bucket ", bucket.index, ", which is averaged and not encoded")
             : "; use the push_encoding in the reply to the registration"));
+  }
+  if (key.state_vector != 0) RETURN_IF_ERROR(CheckFirstState(key, job));
+  if (is_first && key.base_version > kMaxFirstVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", key.worker.value(), " sent first weights with base_version ",
+                     key.base_version.value(), "; it must be at most ", kMaxFirstVersion.value()));
   }
   if (key.learning_rate.has_value() && !job::TakesProgramRates(job)) {
     return absl::InvalidArgumentError(absl::StrCat(

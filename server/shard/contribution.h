@@ -37,6 +37,9 @@ struct ContributionKey {
   std::optional<double> learning_rate = {};
   // Weight in the mean that the program has given, in place of num_samples.
   std::optional<int64_t> weight = {};
+  // Only for kInitialWeights. 0 means that the elements are weights. n means that they are the n-th
+  // vector of the optimizer's state.
+  uint32_t state_vector = 0;
 
   bool is_skipped() const { return num_samples == messages::kSkippedSamples; }
   // Returns the size of one bucket in the key's encoding.

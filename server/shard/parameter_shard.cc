@@ -349,6 +349,16 @@ PendingCall ParameterShard::ReadBucket(WorkerId worker, Incarnation incarnation,
     done(RefusalFor(worker, incarnation, found.status()));
     return PendingCall();
   }
+  if (const int of_optimizer = context_->optimizer->num_state_vectors();
+      view.state_vector > static_cast<uint32_t>(of_optimizer)) {
+    done(
+        RefusalFor(worker, incarnation,
+                   absl::InvalidArgumentError(absl::StrCat(
+                       "vector ", view.state_vector,
+                       " of the optimizer's state is asked for, but the optimizer of this job has ",
+                       of_optimizer, " such vectors; ask for one of these"))));
+    return PendingCall();
+  }
   return (*found)->Read(worker, incarnation, min_round, view, std::move(done));
 }
 

@@ -153,8 +153,9 @@ class ParameterShard {
 
   // Reads the newest version of the bucket. Waits until that version includes all rounds before
   // min_round. If the job has no rosters, does not wait. `view` selects what is read: the weights,
-  // or their shadow. Worker 0 need not be a member. Errors: Aborted, InvalidArgument, Unavailable
-  // as in BeginBucket(); NotFound (the client's weights have not come yet).
+  // their shadow, or a vector of the optimizer's state. Worker 0 need not be a member. Errors:
+  // Aborted, InvalidArgument (also if there is no such vector), Unavailable as in BeginBucket();
+  // NotFound (the client's weights have not come yet).
   PendingCall ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket, Round min_round,
                          ReadCallback done, const ReadView& view = {});
 

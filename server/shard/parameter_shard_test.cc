@@ -458,6 +458,130 @@ TEST(ParameterShardTest, AClientSuppliesTheWeightsOfVersionZero) {
   EXPECT_THAT(cluster.PushAll(key, weights), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
+// A job whose optimizer has two state vectors.
+job::JobSpec AdamWJob() {
+  job::JobSpec job = SgdJob();
+  job.optimizer.kind = job::OptimizerKind::kAdamW;
+  return job;
+}
+
+// Returns a vector of the optimizer's state, or, with 0, the weights, over all buckets. All must be
+// at `version`.
+std::vector<float> StateOf(TestCluster& cluster, uint32_t state_vector, int64_t version) {
+  std::vector<float> all;
+  for (const params::Bucket& bucket : cluster.buckets()) {
+    const absl::StatusOr<PublishedBucket> read =
+        cluster.Read(bucket.index, 0, {.state_vector = state_vector});
+    EXPECT_OK(read.status());
+    if (!read.ok()) return {};
+    EXPECT_EQ(read->version, Version(version));
+    all.insert(all.end(), read->data().begin(), read->data().end());
+  }
+  return all;
+}
+
+TEST(ParameterShardTest, OptimizerStateIsReadWithItsVersionAndDoesNotChangeWhileItIsHeld) {
+  TestCluster cluster({.job = AdamWJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 0.5);
+  EXPECT_EQ(StateOf(cluster, 1, 0)[0], 0.0f);
+  ASSERT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 2.0f)));
+  const absl::StatusOr<PublishedBucket> held = cluster.Read(0, 0, {.state_vector = 1});
+  ASSERT_OK(held);
+  const float first = (1.0f - static_cast<float>(AdamWJob().optimizer.beta1)) * 2.0f;
+  EXPECT_FLOAT_EQ(StateOf(cluster, 1, 1)[0], first);
+  EXPECT_FLOAT_EQ(StateOf(cluster, 2, 1)[0],
+                  (1.0f - static_cast<float>(AdamWJob().optimizer.beta2)) * 4.0f);
+  cluster.OpenRound(1, {1}, 0.5);
+  ASSERT_OK(cluster.PushAll(TestCluster::Key(1, 1, 1), Ones(cluster, 2.0f)));
+  EXPECT_GT(StateOf(cluster, 1, 2)[0], first * 1.5f);
+  EXPECT_FLOAT_EQ(held->data()[0], first);
+}
+
+TEST(ParameterShardTest, OptimizerStateIsReadInFp32IfWeightsAreEncoded) {
+  job::JobSpec job = AdamWJob();
+  job.pull_encoding = params::Encoding::kInt8;
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(1.0f);
+  const absl::StatusOr<PublishedBucket> read =
+      cluster.Read(0, 0, {.shadow = true, .held = Version(0), .state_vector = 2});
+  ASSERT_OK(read);
+  EXPECT_EQ(read->encoding, params::Encoding::kFp32);
+  EXPECT_TRUE(read->changes.empty());
+  EXPECT_EQ(read->data()[0], 0.0f);
+}
+
+TEST(ParameterShardTest, AStateVectorThatTheOptimizerDoesNotHaveIsRefused) {
+  TestCluster cluster({.job = AdamWJob()});
+  cluster.LoadConstant(0.0f);
+  for (const uint32_t wrong : {3u, 0xffffffffu}) {
+    EXPECT_THAT(cluster.Read(0, 0, {.state_vector = wrong}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(absl::StrCat(wrong))));
+  }
+}
+
+TEST(ParameterShardTest, AClientSuppliesTheStateThatTheOptimizerBeginsWith) {
+  TestCluster cluster({.job = AdamWJob()});
+  cluster.shard(0).AwaitClientWeights();
+  ContributionKey key = TestCluster::Key(7, 0, /*base_version=*/5);
+  key.kind = messages::ContributionKind::kInitialWeights;
+  for (const uint32_t vector : {1u, 2u}) {
+    key.state_vector = vector;
+    ASSERT_THAT(cluster.PushAll(key, cluster.Vector(vector)), IsOkAndHolds(kCounted));
+    EXPECT_THAT(cluster.PushAll(key, cluster.Vector(8)), IsOkAndHolds(PushOutcome::kDuplicate));
+    EXPECT_THAT(cluster.Weights(0), StatusIs(absl::StatusCode::kNotFound));
+  }
+  key.state_vector = 0;
+  ASSERT_THAT(cluster.PushAll(key, cluster.Vector(3)), IsOkAndHolds(kCounted));
+  EXPECT_TRUE(SameBits(StateOf(cluster, 0, 5), cluster.Vector(3)));
+  EXPECT_TRUE(SameBits(StateOf(cluster, 1, 5), cluster.Vector(1)));
+  EXPECT_TRUE(SameBits(StateOf(cluster, 2, 5), cluster.Vector(2)));
+  // The first incarnation's state does not belong to the weights of the next.
+  key.incarnation = Incarnation(2);
+  key.base_version = Version(0);
+  ASSERT_THAT(cluster.PushAll(key, cluster.Vector(4)), IsOkAndHolds(kCounted));
+  EXPECT_TRUE(SameBits(*cluster.Weights(0), cluster.Vector(4)));
+  EXPECT_TRUE(SameBits(StateOf(cluster, 1, 0), Ones(cluster, 0.0f)));
+}
+
+TEST(ParameterShardTest, AnIncompleteStateOfAnEarlierClientIsDropped) {
+  TestCluster cluster({.job = AdamWJob()});
+  cluster.shard(0).AwaitClientWeights();
+  ContributionKey key = TestCluster::Key(7, 0, 5);
+  key.kind = messages::ContributionKind::kInitialWeights;
+  key.state_vector = 1;
+  ASSERT_OK(cluster.PushAll(key, cluster.Vector(1)));
+  key.worker = WorkerId(8);
+  key.base_version = Version(0);
+  key.state_vector = 2;
+  ASSERT_THAT(cluster.PushAll(key, cluster.Vector(2)), IsOkAndHolds(kCounted));
+  key.state_vector = 0;
+  ASSERT_THAT(cluster.PushAll(key, cluster.Vector(3)), IsOkAndHolds(kCounted));
+  EXPECT_TRUE(SameBits(StateOf(cluster, 1, 0), Ones(cluster, 0.0f)));
+  EXPECT_TRUE(SameBits(StateOf(cluster, 2, 0), cluster.Vector(2)));
+}
+
+TEST(ParameterShardTest, StateThatTheOptimizerDoesNotHaveCannotBeSupplied) {
+  TestCluster cluster({.job = AdamWJob()});
+  cluster.shard(0).AwaitClientWeights();
+  ContributionKey key = TestCluster::Key(7, 0, 0);
+  key.kind = messages::ContributionKind::kInitialWeights;
+  key.state_vector = 3;
+  EXPECT_THAT(cluster.PushAll(key, Ones(cluster)), StatusIs(absl::StatusCode::kInvalidArgument));
+  key.state_vector = 0;
+  key.base_version = Version(std::numeric_limits<int64_t>::max());
+  EXPECT_THAT(cluster.PushAll(key, Ones(cluster)), StatusIs(absl::StatusCode::kInvalidArgument));
+  key.base_version = Version(0);
+  ASSERT_OK(cluster.PushAll(key, Ones(cluster)));
+  cluster.SetMembers(7);
+  cluster.OpenRound(0, {1, 1, 1, 1, 1, 1, 1});
+  key.kind = messages::ContributionKind::kGradient;
+  key.state_vector = 1;
+  EXPECT_THAT(cluster.PushAll(key, Ones(cluster)), StatusIs(absl::StatusCode::kInvalidArgument))
+      << "only first weights have state";
+}
+
 TEST(ParameterShardTest, AsyncCountsStalenessAndScalesByIt) {
   job::JobSpec job = AsyncJob();
   job.staleness_scaling = job::StalenessScaling::kInverse;

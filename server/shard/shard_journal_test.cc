@@ -260,6 +260,49 @@ TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
   }
 }
 
+// The first weights and their optimizer state come from a client. The journal may end between them.
+TEST(ShardJournalOfFirstWeightsTest, FirstStateSurvivesEveryPrefix) {
+  job::JobSpec job;
+  job.mode = job::Mode::kSync;
+  job.optimizer.kind = job::OptimizerKind::kMomentum;
+  ContributionKey first = TestCluster::Key(1, 0, /*base_version=*/4);
+  first.kind = messages::ContributionKind::kInitialWeights;
+  const auto supply = [&first](TestCluster& cluster) {
+    for (const uint32_t state_vector : {1u, 0u}) {
+      first.state_vector = state_vector;
+      const absl::StatusOr<PushOutcome> outcome =
+          cluster.PushAll(first, cluster.Vector(static_cast<int>(state_vector)));
+      ASSERT_OK(outcome.status());
+    }
+  };
+  MemoryJournal journal;
+  TestCluster undisturbed({.job = job, .journal = &journal});
+  undisturbed.shard(0).AwaitClientWeights();
+  supply(undisturbed);
+  ASSERT_EQ(journal.entries.size(), 2 * undisturbed.buckets().size());
+  for (size_t size = 0; size <= journal.entries.size(); ++size) {
+    TestCluster cluster({.job = job});
+    cluster.shard(0).AwaitClientWeights();
+    for (size_t i = 0; i < size; ++i) {
+      const MemoryJournal::Entry& entry = journal.entries[i];
+      ASSERT_OK(cluster.shard(0).Replay(entry.record, entry.payload)) << i;
+    }
+    cluster.shard(0).EndReplay();
+    supply(cluster);
+    for (const uint32_t state_vector : {0u, 1u}) {
+      std::vector<float> all;
+      for (const params::Bucket& bucket : cluster.buckets()) {
+        ASSERT_OK_AND_ASSIGN(const PublishedBucket read,
+                             cluster.Read(bucket.index, 0, {.state_vector = state_vector}));
+        EXPECT_EQ(read.version, Version(4));
+        all.insert(all.end(), read.data().begin(), read.data().end());
+      }
+      EXPECT_TRUE(SameBits(all, cluster.Vector(static_cast<int>(state_vector))))
+          << size << " records, vector " << state_vector;
+    }
+  }
+}
+
 // Restores a checkpoint that was taken during or after the run, and then replays the journal. Steps
 // that the checkpoint includes are skipped. The checkpoint has no shadow, so the shadow comes from
 // the journal.

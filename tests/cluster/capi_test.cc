@@ -198,6 +198,79 @@ TEST(CApiTest, GradientsTrainAsALoopOfOnesOwn) {
   EXPECT_STREQ(lodestar_state(program.handle()), "ended");
 }
 
+TEST(CApiTest, StateOfTheOptimizerBeginsTheJobAndIsPulledInEachStep) {
+  server::ServerConfig config = RegressionJob();
+  config.job.optimizer.kind = job::OptimizerKind::kMomentum;
+  config.job.optimizer.momentum = 0.5;
+  config.job.schedule.total_rounds = 2;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Program program(cluster->address(), "alone");
+  lodestar_worker* const worker = program.handle();
+  const std::vector<float> first = {1.0f, 2.0f, 3.0f, 4.0f};
+  EXPECT_EQ(lodestar_set_initial_state(worker, 2, first.data(), 5), 3) << "vector 1 comes first";
+  EXPECT_EQ(lodestar_set_initial_state(worker, 1, first.data(), -1), 3);
+  ASSERT_EQ(lodestar_set_initial_state(worker, 1, first.data(), 5), 0) << lodestar_last_error();
+  std::vector<float> state(kNumParameters);
+  std::vector<int64_t> updates(2);
+  int is_newer = -1;
+  const auto pull = [&](int state_vector) {
+    return lodestar_pull_state(worker, state_vector, state.data(), updates.data(), &is_newer);
+  };
+  EXPECT_EQ(lodestar_keep_state(worker, 1), 9) << "the worker has not started";
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  EXPECT_EQ(lodestar_set_initial_state(worker, 1, first.data(), 5), 9) << "it is too late";
+  EXPECT_EQ(pull(1), 9) << "there is no step";
+  ASSERT_EQ(lodestar_keep_state(worker, 1), 0);
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  std::vector<float> wanted = first;
+  for (int64_t round = 0; round < 2; ++round) {
+    ASSERT_EQ(lodestar_next(worker, &step), 0) << lodestar_last_error();
+    ASSERT_EQ(step.kind, LODESTAR_STEP_TRAIN);
+    EXPECT_EQ(lodestar_weights_version(worker), 5 + round);
+    EXPECT_EQ(pull(0), 3);
+    EXPECT_EQ(pull(2), 3) << "the optimizer has one vector";
+    ASSERT_EQ(pull(1), 0) << lodestar_last_error();
+    EXPECT_EQ(state, wanted);
+    EXPECT_EQ(updates, std::vector<int64_t>(2, 5 + round));
+    EXPECT_EQ(is_newer, 0);
+    for (int k = 0; k < kNumParameters; ++k) {
+      lodestar_gradients(worker)[k] = 1.0f;
+      wanted[k] = 0.5f * wanted[k] + 1.0f;
+    }
+    ASSERT_EQ(lodestar_step_done(worker, 0.0, 0, 1), 0);
+  }
+  while (lodestar_next(worker, &step) == 0 && step.kind != LODESTAR_STEP_END) {
+    ASSERT_EQ(lodestar_step_done(worker, 0.0, 0, 1), 0);
+  }
+  ASSERT_EQ(pull(1), 0) << lodestar_last_error();
+  EXPECT_EQ(state, wanted) << "the state of the last weights is kept";
+  EXPECT_EQ(updates, std::vector<int64_t>(2, 7));
+  EXPECT_EQ(is_newer, 0);
+  EXPECT_EQ(pull(2), 9) << "only one vector is kept";
+}
+
+TEST(CApiTest, StateIsNewerOnceTheServersHaveUpdatedItsBlock) {
+  server::ServerConfig config = RegressionJob();
+  config.job.optimizer.kind = job::OptimizerKind::kMomentum;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "alone");
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  std::fill_n(lodestar_gradients(program.handle()), kNumParameters, 1.0f);
+  ASSERT_EQ(lodestar_block_ready(program.handle(), 1), 0);
+  std::vector<float> state(kNumParameters);
+  std::vector<int64_t> updates(2);
+  int is_newer = 0;
+  do {
+    ASSERT_EQ(lodestar_pull_state(program.handle(), 1, state.data(), updates.data(), &is_newer), 0);
+  } while (is_newer == 0);
+  EXPECT_EQ(updates, (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(state, (std::vector<float>{0.0f, 0.0f, 0.0f, 1.0f}));
+}
+
 TEST(CApiTest, RateThatAProgramTellsIsThatOfTheServersSteps) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(RegressionJob(), 1));
   Program program(cluster->address(), "alone");
@@ -1132,8 +1205,15 @@ TEST(CApiTest, EveryFunctionRefusesANullWorker) {
   EXPECT_EQ(lodestar_expect(nullptr, 1, &step), 3);
   EXPECT_EQ(lodestar_weights_version(nullptr), -1);
   EXPECT_EQ(lodestar_extend(nullptr, &step), 3);
+  EXPECT_EQ(lodestar_round_pass(nullptr, nullptr), 3);
   EXPECT_EQ(lodestar_keep_samples(nullptr), 3);
   EXPECT_EQ(lodestar_set_learning_rate(nullptr, -1, 0.5), 3);
+  float state = 0.0f;
+  int64_t updates = 0;
+  int is_newer = 0;
+  EXPECT_EQ(lodestar_set_initial_state(nullptr, 1, &state, 0), 3);
+  EXPECT_EQ(lodestar_pull_state(nullptr, 1, &state, &updates, &is_newer), 3);
+  EXPECT_EQ(lodestar_keep_state(nullptr, 1), 3);
   EXPECT_EQ(lodestar_set_weight(nullptr, 1), 3);
   EXPECT_EQ(lodestar_block_ready(nullptr, 0), 3);
   EXPECT_EQ(lodestar_log(nullptr, "a", 1.0), 3);

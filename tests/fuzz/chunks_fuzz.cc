@@ -60,7 +60,8 @@ wire::PushChunkHeader HeaderOf(const v1::PushChunk& chunk) {
           {chunk.shared_region(), chunk.shared_offset(), chunk.shared_bytes()},
           chunk.num_samples(),
           chunk.has_learning_rate() ? std::optional(chunk.learning_rate()) : std::nullopt,
-          chunk.has_weight() ? std::optional(chunk.weight()) : std::nullopt};
+          chunk.has_weight() ? std::optional(chunk.weight()) : std::nullopt,
+          chunk.state_vector()};
 }
 
 wire::PullChunkHeader HeaderOf(const v1::PullChunk& chunk) {

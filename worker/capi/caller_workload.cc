@@ -189,11 +189,10 @@ void CallerWorkload::ExpectOrderOf(const job::JobSpec& job) {
 
 std::function<void(const std::vector<Version>&)> CallerWorkload::on_weights() {
   return [this](const std::vector<Version>& versions) {
-    const bool are_equal =
-        !versions.empty() && std::all_of(versions.begin(), versions.end(),
-                                         [&](Version version) { return version == versions[0]; });
-    has_updates_ = !are_equal || versions[0] > Version(0);
-    deps_.on_weights(are_equal ? std::optional(versions[0]) : std::nullopt);
+    has_updates_ = std::any_of(versions.begin(), versions.end(),
+                               [](Version version) { return version > Version(0); });
+    deps_.vectors->initial_state = {};
+    deps_.on_weights(versions);
   };
 }
 

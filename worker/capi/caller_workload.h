@@ -18,6 +18,7 @@
 #include "common/messages/cluster_messages.h"
 #include "common/params/layout.h"
 #include "worker/capi/step_handoff.h"
+#include "worker/trainer/round_runner.h"
 #include "worker/trainer/step_forecast.h"
 #include "worker/workload.h"
 
@@ -28,6 +29,9 @@ namespace lodestar::capi {
 struct CallerVectors {
   std::vector<float> parameters;
   std::vector<float> gradients;
+  // State of the servers' optimizer. A new job begins with it. The worker drops it once weights
+  // have come.
+  trainer::InitialState initial_state;
 };
 
 class CallerWorkload final : public worker::Workload {
@@ -43,10 +47,11 @@ class CallerWorkload final : public worker::Workload {
     StepHandoff* handoff = nullptr;
     // Called after each registration.
     std::function<void(const messages::Registration&)> on_registered;
-    // Called when new weights are in the vector of parameters. The argument is the number of
-    // updates that the weights have had. Not set means that the buckets have different numbers of
-    // updates.
-    std::function<void(std::optional<Version>)> on_weights;
+    // Called when new weights are in the vector of parameters, with the number of updates that each
+    // bucket has had.
+    std::function<void(const std::vector<Version>&)> on_weights;
+    // Called after on_weights if these are the last weights of the job.
+    std::function<void()> on_last_weights;
     std::function<void(const job::JobLoss&)> on_loss;
     // May be called on the thread that sends heartbeats.
     std::function<void(const messages::LiveWorkers&)> on_live_workers;
@@ -92,6 +97,10 @@ class CallerWorkload final : public worker::Workload {
   }
   std::function<void(const std::vector<Version>&)> on_weights() override;
   absl::Status CheckMaySupplyWeights(const job::JobSpec& job) const override;
+  const trainer::InitialState* initial_state() const override {
+    return &deps_.vectors->initial_state;
+  }
+  void OnLastWeights() override { deps_.on_last_weights(); }
   void Complete(messages::RoundReport* report) override {
     report->metrics = deps_.handoff->MetricsOfRound();
     // Not of an evaluation, which is no step of training.

@@ -206,6 +206,18 @@ absl::Status TellPass(lodestar_worker* worker, int64_t* pass) {
   return absl::OkStatus();
 }
 
+absl::Status PullState(lodestar_worker* worker, int state_vector, float* state, int64_t* updates,
+                       int* is_newer) {
+  RETURN_IF_ERROR(CheckWorker(worker));
+  RETURN_IF_ERROR(CheckArgument(state, "state"));
+  RETURN_IF_ERROR(CheckArgument(updates, "updates"));
+  RETURN_IF_ERROR(CheckArgument(is_newer, "is_newer"));
+  bool newer = false;
+  RETURN_IF_ERROR(worker->session.PullState(state_vector, state, updates, &newer));
+  *is_newer = newer ? 1 : 0;
+  return absl::OkStatus();
+}
+
 absl::Status TellPlace(lodestar_worker* worker, int64_t* index, int64_t* count, int* is_first) {
   RETURN_IF_ERROR(CheckWorker(worker));
   RETURN_IF_ERROR(CheckArgument(index, "index"));
@@ -372,6 +384,21 @@ int lodestar_next(lodestar_worker* worker, lodestar_step* step) {
 int64_t lodestar_weights_version(lodestar_worker* worker) {
   if (!IsThere(worker)) return -1;
   return worker->session.weights_version();
+}
+
+int lodestar_set_initial_state(lodestar_worker* worker, int state_vector, const float* state,
+                               int64_t num_updates) {
+  if (state == nullptr) return Report(lodestar::capi::CheckArgument(state, "state"));
+  return Call(worker, &WorkerSession::SetInitialState, state_vector, state, num_updates);
+}
+
+int lodestar_pull_state(lodestar_worker* worker, int state_vector, float* state, int64_t* updates,
+                        int* is_newer) {
+  return Report(lodestar::capi::PullState(worker, state_vector, state, updates, is_newer));
+}
+
+int lodestar_keep_state(lodestar_worker* worker, int num_vectors) {
+  return Call(worker, &WorkerSession::KeepState, num_vectors);
 }
 
 int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accuracy) {

@@ -245,6 +245,37 @@ LODESTAR_API int lodestar_keep_samples(lodestar_worker* worker);
    unless it was lost with all its workers, or all workers have skipped it. -1 means that tensors
    have different numbers of updates, or that there are no weights yet. */
 LODESTAR_API int64_t lodestar_weights_version(lodestar_worker* worker);
+/* Since minor 1. Sets a vector of the state that the servers' optimizer begins a new job with. Like
+   the initial parameters, the vector has an effect only if the job begins with this program.
+   Vectors are numbered from 1 in the order of the optimizer: exp_avg and exp_avg_sq for "adamw",
+   the momentum for "momentum" and "nesterov". They must be set in this order, after
+   lodestar_allocate(), and while the program may write its initial parameters. `state` has
+   lodestar_num_elements() elements, which are copied. `num_updates` is the number of updates that
+   the state has had, for the bias correction of "adamw". The number of the last call counts, and is
+   also the lodestar_weights_version() of the first weights. Errors: INVALID_ARGUMENT (wrong
+   numbers); FAILED_PRECONDITION (too early or too late); RESOURCE_EXHAUSTED. lodestar_next()
+   returns INVALID_ARGUMENT if the servers' optimizer has fewer vectors, and UNIMPLEMENTED if the
+   servers are of an earlier release. */
+LODESTAR_API int lodestar_set_initial_state(lodestar_worker* worker, int state_vector,
+                                            const float* state, int64_t num_updates);
+/* Since minor 1. Copies a vector of the state of the servers' optimizer to `state`, which has
+   lodestar_num_elements() elements. Vectors are numbered as in lodestar_set_initial_state(). Blocks
+   until the vector has arrived. Must be called while a step is not done, or after the last step if
+   lodestar_keep_state() was called before. `updates` has lodestar_num_blocks() elements. They are
+   set to the number of updates that the state of each block has had. `is_newer` is 0 if the state
+   belongs to the weights of the last lodestar_next(). It is 1 if the servers have made further
+   updates since. In sync they do so only if lodestar_block_ready() was called in the step, or if
+   rounds do not wait for this worker. Errors: INVALID_ARGUMENT (the optimizer has no such vector);
+   FAILED_PRECONDITION (no step is open, or the worker has kept no state); UNIMPLEMENTED (if the
+   servers are of an earlier release); ABORTED, CANCELLED (the worker's incarnation has ended: call
+   it again in the next step). */
+LODESTAR_API int lodestar_pull_state(lodestar_worker* worker, int state_vector, float* state,
+                                     int64_t* updates, int* is_newer);
+/* Since minor 1. Makes the worker pull the first `num_vectors` vectors of the state with the last
+   weights of the job, and keep them for lodestar_pull_state(). Must be called before the last step
+   is done. 0 means that it keeps none, which is the default. Errors: FAILED_PRECONDITION (before
+   lodestar_start()). */
+LODESTAR_API int lodestar_keep_state(lodestar_worker* worker, int num_vectors);
 /* Since minor 1. Sets the results of the job's last evaluation that the servers have reported, over
    all workers: the mean loss in nats per prediction, and the share of right predictions, which is
    NaN if it is not known. Returns the number of updates that the weights had had. -1 means that

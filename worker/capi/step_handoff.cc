@@ -185,6 +185,11 @@ trainer::StepForecast StepHandoff::Forecast() {
   return state_ == State::kTaken ? step_.forecast : trainer::StepForecast();
 }
 
+bool StepHandoff::has_step() {
+  absl::MutexLock lock(&mutex_);
+  return state_ == State::kTaken;
+}
+
 absl::Status StepHandoff::BlockReady(int block) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {

@@ -99,6 +99,8 @@ class StepHandoff {
   // Returns the stored learning rate of the block. Not set means that the program has stored none
   // for this step. The worker calls this while Compute() runs.
   std::optional<double> learning_rate(int block) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns true if the program has taken a step and not finished it.
+  bool has_step() ABSL_LOCKS_EXCLUDED(mutex_);
   // Stores the weight of this training step in the mean over the workers. Errors:
   // FailedPrecondition (the program has not taken a training step, or a block of the step is
   // already ready).

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 #include <variant>
@@ -385,33 +386,32 @@ absl::Status WorkerSession::EnterAndRun() {
   if (absl::IsCancelled(credentials.status())) return absl::OkStatus();
   RETURN_IF_ERROR(credentials.status());
   auto workload = std::make_unique<CallerWorkload>(
-      proposed_, CallerWorkload::Deps{.data = &data_,
-                                      .is_shuffled = &is_shuffled_,
-                                      .vectors = &vectors_,
-                                      .handoff = &handoff_,
-                                      .on_registered =
-                                          [this](const messages::Registration& registration) {
-                                            absl::MutexLock lock(&mutex_);
-                                            registration_ = registration;
-                                            live_workers_ = registration.live_workers;
-                                          },
-                                      .on_weights =
-                                          [this](std::optional<Version> version) {
-                                            weights_version_ =
-                                                version.has_value() ? version->value() : -1;
-                                          },
-                                      .on_loss =
-                                          [this](const job::JobLoss& loss) {
-                                            absl::MutexLock lock(&mutex_);
-                                            if (loss.heldout.has_value()) loss_ = loss;
-                                          },
-                                      .on_live_workers =
-                                          [this](const messages::LiveWorkers& workers) {
-                                            absl::MutexLock lock(&mutex_);
-                                            live_workers_ = workers;
-                                          },
-                                      .offered_layout = [this] { return Offer(); },
-                                      .await_vectors = [this] { return AwaitVectors(); }});
+      proposed_,
+      CallerWorkload::Deps{
+          .data = &data_,
+          .is_shuffled = &is_shuffled_,
+          .vectors = &vectors_,
+          .handoff = &handoff_,
+          .on_registered =
+              [this](const messages::Registration& registration) {
+                absl::MutexLock lock(&mutex_);
+                registration_ = registration;
+                live_workers_ = registration.live_workers;
+              },
+          .on_weights = [this](const std::vector<Version>& versions) { OnWeights(versions); },
+          .on_last_weights = [this] { KeepLastState(); },
+          .on_loss =
+              [this](const job::JobLoss& loss) {
+                absl::MutexLock lock(&mutex_);
+                if (loss.heldout.has_value()) loss_ = loss;
+              },
+          .on_live_workers =
+              [this](const messages::LiveWorkers& workers) {
+                absl::MutexLock lock(&mutex_);
+                live_workers_ = workers;
+              },
+          .offered_layout = [this] { return Offer(); },
+          .await_vectors = [this] { return AwaitVectors(); }});
   ASSIGN_OR_RETURN(std::unique_ptr<worker::Worker> made,
                    worker::Worker::Create(config_, std::move(workload), &Clock::Real()));
   worker::Worker* worker = nullptr;
@@ -434,6 +434,136 @@ absl::StatusOr<std::optional<HandedStep>> WorkerSession::Next() {
   RETURN_IF_ERROR(CheckStarted());
   RETURN_IF_ERROR(HandOverVectors());
   return handoff_.Next();
+}
+
+void WorkerSession::OnWeights(const std::vector<Version>& versions) {
+  const bool are_equal =
+      !versions.empty() && std::all_of(versions.begin(), versions.end(),
+                                       [&](Version version) { return version == versions[0]; });
+  weights_version_ = are_equal ? versions[0].value() : -1;
+  absl::MutexLock lock(&mutex_);
+  bucket_versions_ = versions;
+}
+
+absl::Status WorkerSession::SetInitialState(int state_vector, const float* state,
+                                            int64_t num_updates) {
+  std::vector<std::vector<float>>& vectors = vectors_.initial_state.vectors;
+  const int num_given = static_cast<int>(vectors.size());
+  if (num_updates < 0 || state_vector < 1 || state_vector > num_given + 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "vector ", state_vector, " of the initial state is given after ", num_given,
+        " vectors, and has had ", num_updates,
+        " updates; give vectors 1, 2, ... one after the other, with at least 0 updates"));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!layout_.has_value() || vectors_outcome_.has_value()) {
+      return absl::FailedPreconditionError(
+          "the initial state can be given only between the allocation of the vectors and the "
+          "first step");
+    }
+  }
+  try {
+    vectors.resize(std::max(num_given, state_vector));
+    vectors[state_vector - 1].assign(state, state + layout_->num_elements());
+  } catch (const std::bad_alloc&) {
+    vectors = {};
+    return absl::ResourceExhaustedError(
+        "there is not enough memory for the initial state of the optimizer; use a machine with "
+        "more memory");
+  }
+  vectors_.initial_state.version = Version(num_updates);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::PullState(int state_vector, float* state, int64_t* updates,
+                                      bool* is_newer) {
+  RETURN_IF_ERROR(CheckStarted());
+  if (state_vector < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "vector ", state_vector, " of the optimizer's state is asked for; the first is 1"));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Version> versions,
+                   PullState(state_vector, {state, vectors_.parameters.size()}));
+  absl::MutexLock lock(&mutex_);
+  std::fill_n(updates, layout_->num_blocks(), 0);
+  for (const params::Bucket& bucket : registration_->buckets()) {
+    updates[bucket.block] = std::max(updates[bucket.block], versions[bucket.index].value());
+  }
+  *is_newer = versions != bucket_versions_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Version>> WorkerSession::PullState(int state_vector,
+                                                              absl::Span<float> state) {
+  std::optional<messages::Registration> registration;
+  worker::Worker* worker = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (outcome_.has_value()) {
+      if (state_vector > static_cast<int>(last_state_.size())) {
+        return absl::FailedPreconditionError(
+            "the job is over for this worker, which has kept no state of the servers' optimizer; "
+            "call lodestar_keep_state() during the job");
+      }
+      const StateVector& last = last_state_[state_vector - 1];
+      std::copy(last.elements.begin(), last.elements.end(), state.begin());
+      return last.versions;
+    }
+    registration = registration_;
+    worker = worker_.get();
+  }
+  if (!handoff_.has_step()) {
+    return absl::FailedPreconditionError(
+        "the optimizer's state was asked for without a step; ask for it between lodestar_next() "
+        "and lodestar_step_done()");
+  }
+  if (!registration->index.has_value()) {
+    return absl::UnimplementedError(
+        "the servers are of an earlier release, which does not tell the state of its optimizer. "
+        "Upgrade the servers, and start this program again");
+  }
+  return worker->PullState(*registration, state_vector, state);
+}
+
+absl::Status WorkerSession::KeepState(int num_vectors) {
+  RETURN_IF_ERROR(CheckStarted());
+  absl::MutexLock lock(&mutex_);
+  num_kept_vectors_ = num_vectors;
+  return absl::OkStatus();
+}
+
+void WorkerSession::KeepLastState() {
+  int count = 0;
+  std::optional<messages::Registration> registration;
+  worker::Worker* worker = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    count = num_kept_vectors_;
+    registration = registration_;
+    worker = worker_.get();
+  }
+  std::vector<StateVector> last;
+  for (int number = 1; number <= count; ++number) {
+    StateVector& vector = last.emplace_back();
+    absl::Status pulled;
+    try {
+      vector.elements.resize(layout_->num_elements());
+      absl::StatusOr<std::vector<Version>> versions =
+          worker->PullState(*registration, number, absl::MakeSpan(vector.elements));
+      pulled = versions.status();
+      if (versions.ok()) vector.versions = *std::move(versions);
+    } catch (const std::bad_alloc&) {
+      pulled = absl::ResourceExhaustedError("there is not enough memory");
+    }
+    if (!pulled.ok()) {
+      return logging::LogWarn(
+          "the job is done, but the last state of its optimizer did not arrive: {}",
+          pulled.message());
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  last_state_ = std::move(last);
 }
 
 job::JobLoss WorkerSession::Evaluation() {

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/job/proposed_settings.h"
 #include "common/messages/cluster_messages.h"
 #include "common/params/layout.h"
@@ -57,6 +58,11 @@ class WorkerSession {
   // Returns the number of updates that the newest weights from the servers have had. -1 means that
   // no weights have come, or that tensors have different numbers of updates.
   int64_t weights_version() const { return weights_version_; }
+  absl::Status SetInitialState(int state_vector, const float* state, int64_t num_updates)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status PullState(int state_vector, float* state, int64_t* updates, bool* is_newer)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status KeepState(int num_vectors) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the loss of the job at its last evaluation. `heldout` is not set if there was no
   // evaluation.
   job::JobLoss Evaluation() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -93,6 +99,20 @@ class WorkerSession {
   absl::Status Leave() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // A vector of the state of the servers' optimizer, and the versions of the buckets.
+  struct StateVector {
+    std::vector<float> elements;
+    std::vector<Version> versions;
+  };
+
+  // Stores the versions of new weights. Called on thread_.
+  void OnWeights(const std::vector<Version>& versions) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Pulls a vector of the state to `state`, which has all elements. After the job, takes it from
+  // last_state_. Returns the versions of the buckets.
+  absl::StatusOr<std::vector<Version>> PullState(int state_vector, absl::Span<float> state)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Pulls what KeepState() has asked for, of the last weights of the job. Called on thread_.
+  void KeepLastState() ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocks until the worker has registered. Errors: the error that the worker has ended with
   // before.
   absl::Status AwaitRegistration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -144,7 +164,11 @@ class WorkerSession {
 
   absl::Mutex mutex_;
   std::optional<messages::Registration> registration_ ABSL_GUARDED_BY(mutex_);
-  job::JobLoss loss_ ABSL_GUARDED_BY(mutex_);  // the loss at the last evaluation
+  // Versions of the newest weights from the servers, by bucket.
+  std::vector<Version> bucket_versions_ ABSL_GUARDED_BY(mutex_);
+  int num_kept_vectors_ ABSL_GUARDED_BY(mutex_) = 0;             // see KeepState()
+  std::vector<StateVector> last_state_ ABSL_GUARDED_BY(mutex_);  // see KeepLastState()
+  job::JobLoss loss_ ABSL_GUARDED_BY(mutex_);                    // the loss at the last evaluation
   std::optional<messages::LiveWorkers> live_workers_ ABSL_GUARDED_BY(mutex_);
   // The error of Allocate(), or OK when the program has also written its initial weights.
   std::optional<absl::Status> vectors_outcome_ ABSL_GUARDED_BY(mutex_);

@@ -61,6 +61,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
     request.set_max_chunk_bytes(static_cast<uint32_t>(chunk_bytes));
   }
   request.set_shared_region(region_);
+  request.set_state_vector(spec.state_vector);
   for (const PullTarget& target : targets_) {
     request.add_buckets(target.bucket);
     if (encoding_ == params::Encoding::kFp32) continue;

@@ -42,7 +42,7 @@ void BulkPullSession::StartCalls(const PullSpec& spec) {
   for (int stream = 0; stream < connections_->num_streams(); ++stream) {
     if (targets[stream].empty()) continue;
     StartCallLocked(stream, BulkPullCall::Path::kBest,
-                    {spec.min_round, std::move(targets[stream]), spec.encoding});
+                    {spec.min_round, std::move(targets[stream]), spec.encoding, spec.state_vector});
   }
 }
 

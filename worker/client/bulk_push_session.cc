@@ -22,6 +22,7 @@ wire::PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
   header.scale = contribution.scale;
   header.num_samples = contribution.num_samples;
   header.weight = contribution.weight;
+  header.state_vector = contribution.state_vector;
   return header;
 }
 

@@ -44,6 +44,7 @@ struct ContributionHeader {
   int64_t num_samples = 0;
   BlockRates learning_rates = {};      // of the program, see PushChunk.learning_rate
   std::optional<int64_t> weight = {};  // of the program, see PushChunk.weight
+  uint32_t state_vector = 0;           // see PushChunk.state_vector
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 
@@ -133,6 +134,8 @@ struct PullSpec {
   Round min_round;
   std::vector<PullTarget> targets;  // In the order in which they are wanted.
   params::Encoding encoding = params::Encoding::kFp32;
+  // 0 means the weights. n means the n-th vector of the state of the servers' optimizer.
+  uint32_t state_vector = 0;
 };
 
 struct PulledBucket {

@@ -26,6 +26,26 @@ bool MayGoBetter(const absl::Status& status) {
   return remedy == Remedy::kRejoin || remedy == Remedy::kReconnect;
 }
 
+// The elements of a vector in host memory, in fp32.
+class VectorBytes final : public ContributionBytes {
+ public:
+  // `vector` must outlive the object.
+  explicit VectorBytes(absl::Span<const float> vector) : vector_(vector) {}
+
+  params::Encoding encoding() const override { return params::Encoding::kFp32; }
+  bool is_inline() const override { return true; }
+  void Begin(const messages::Registration&, Round, float) override {}
+  kernels::EventId Prepare(const params::Bucket&) override { return 0; }
+  absl::Status Await(kernels::EventId) override { return absl::OkStatus(); }
+  absl::Span<const std::byte> Of(const params::Bucket& bucket) const override {
+    return client::BytesOf(vector_.subspan(bucket.range.begin, bucket.range.size()));
+  }
+  void Commit(absl::Span<const uint32_t>) override {}
+
+ private:
+  const absl::Span<const float> vector_;
+};
+
 }  // namespace
 
 absl::StatusOr<messages::RoundReport> RoundRunner::Run(const LifeContext& life,
@@ -94,15 +114,30 @@ void RoundRunner::ForgetResidual() {
 }
 
 absl::Status RoundRunner::HandInInitialWeights(const messages::Registration& registration,
+                                               const InitialState& state,
                                                client::ParameterTransport* transport) {
+  std::vector<uint32_t> with_state;
+  for (const params::Bucket& bucket : registration.buckets()) {
+    if (!registration.layout().is_averaged(bucket.block)) with_state.push_back(bucket.index);
+  }
+  client::ContributionHeader header{.round = Round(0),
+                                    .kind = messages::ContributionKind::kInitialWeights};
+  // A bucket begins with its weights, so its state comes first.
+  for (const std::vector<float>& vector : state.vectors) {
+    ++header.state_vector;
+    VectorBytes bytes(vector);
+    RETURN_IF_ERROR(PushAgain(
+        registration,
+        {header, &bytes, with_state, std::vector<Version>(with_state.size(), state.version)},
+        transport, deps_.clock));
+  }
+  header.state_vector = 0;
   ExactContribution weights(exchange_->weights());
   for (const params::Bucket& bucket : registration.buckets()) {
     RETURN_IF_ERROR(weights.Await(weights.Prepare(bucket)));
   }
-  const client::ContributionHeader header{.round = Round(0),
-                                          .kind = messages::ContributionKind::kInitialWeights};
   const MadeContribution made{header, &weights, AllBuckets(registration),
-                              std::vector<Version>(registration.buckets().size())};
+                              std::vector<Version>(registration.buckets().size(), state.version)};
   return PushAgain(registration, made, transport, deps_.clock);
 }
 

@@ -96,6 +96,14 @@ struct RoundRunnerDeps {
   std::function<void(absl::string_view)> on_activity;
 };
 
+// The state of the servers' optimizer that a job begins with.
+struct InitialState {
+  // In the order of the optimizer. Each has all elements of the layout.
+  std::vector<std::vector<float>> vectors;
+  // Number of updates that the state has had.
+  Version version;
+};
+
 class RoundRunner {
  public:
   virtual ~RoundRunner() = default;
@@ -121,8 +129,10 @@ class RoundRunner {
   // RoundRunnerDeps::inner_states. Called when the worker has handed in its work and leaves a job
   // that may continue. Errors: those of files and of the device.
   virtual absl::Status KeepOptimizerState() { return absl::OkStatus(); }
-  // Pushes the model's present parameters as the job's initial weights. Errors: those of Run().
+  // Pushes `state` and the model's present parameters as the job's initial weights. If `state` has
+  // no vectors, the servers' optimizer begins with zeros. Errors: those of Run().
   absl::Status HandInInitialWeights(const messages::Registration& registration,
+                                    const InitialState& state,
                                     client::ParameterTransport* transport);
   // Must be called before the registration and the transport of the last Run() are destroyed. Ends
   // the pull of the next round's weights, which uses both.
