@@ -122,6 +122,8 @@ class AccelerateTest(replay.ReplayTestCase):
         self.assertEqual(saved.keys(), model.state_dict().keys())
       wanted = {name: weights.clone() for name, weights in model.state_dict().items()}
       accelerator.load_state(folder)
+      if flags.get("optimizer") == "momentum":  # the servers have the state
+        accelerator._optimizers[0].optimizer.state.clear()
       for name, weights in model.state_dict().items():
         self.assertTrue(torch.equal(weights, wanted[name]), name)
 

@@ -30,7 +30,7 @@ run_test() {  # NAME [TEST...]
 }
 # They mostly wait for each other.
 (run_test pytorch_test; run_test data_loader_test; run_test loops_test; run_test trainers_test; run_test schedules_test; run_test fsdp_test "${of_ranks[@]}") &
-(run_test changes_test; run_test clipping_test; run_test saving_test; run_test accelerate_test; run_test arguments_test; run_test unusual_models_test; run_test step_weights_test; run_test own_data_test; run_test mixed_fleet_test; run_test examples_test; run_test yardstick_test) &
+(run_test changes_test; run_test clipping_test; run_test saving_test; run_test optimizer_state_test; run_test accelerate_test; run_test arguments_test; run_test unusual_models_test; run_test step_weights_test; run_test own_data_test; run_test mixed_fleet_test; run_test examples_test; run_test yardstick_test) &
 wait
 [[ -z "$(compgen -G "$logs/*.failed")" ]] && exit
 tail -n 40 "$logs"/*.failed

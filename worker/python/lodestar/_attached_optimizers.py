@@ -21,11 +21,14 @@ class AttachedOptimizer:
     """
 
     def __init__(self, optimizer: Any, on_step: Callable[..., Any],
-                 on_zero_grad: Callable[[], None]) -> None:
+                 on_zero_grad: Callable[[], None],
+                 state_of_servers: Callable[[], Dict[Any, Dict[str, Any]]]) -> None:
         """on_step: is called with this object and the arguments of step(), in place of step().
-        on_zero_grad: is called before zero_grad()."""
+        on_zero_grad: is called before zero_grad(). state_of_servers: returns the state that
+        state_dict() has besides that of the program, by parameter."""
         self.optimizer = optimizer
         self._step, self._zero_grad = optimizer.step, optimizer.zero_grad
+        self._state_dict = optimizer.state_dict
 
         def step(_: Any, closure: Closure = None, *args: Any, **kwargs: Any) -> Any:
             return on_step(self, closure, *args, **kwargs)
@@ -34,10 +37,20 @@ class AttachedOptimizer:
             on_zero_grad()
             return self._zero_grad(*args, **kwargs)
 
+        def state_dict(_: Any) -> Dict[str, Any]:
+            of_servers = state_of_servers()
+            optimizer.state.update(of_servers)
+            try:
+                return self._state_dict()
+            finally:
+                for parameter in of_servers:
+                    optimizer.state.pop(parameter, None)
+
         # Schedulers of learning rates ask whether they have wrapped step(), and whether it was called.
         setattr(step, "_wrapped_by_lr_sched", True)
         optimizer.step = types.MethodType(step, optimizer)
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
+        optimizer.state_dict = types.MethodType(state_dict, optimizer)
 
     def make_step(self, closure: Closure, *args: Any, **kwargs: Any) -> Any:
         """Makes the step that the optimizer itself makes."""
@@ -48,6 +61,7 @@ class AttachedOptimizer:
         """Gives the optimizer its own methods back."""
         self.optimizer.__dict__.pop("step", None)
         self.optimizer.__dict__.pop("zero_grad", None)
+        self.optimizer.__dict__.pop("state_dict", None)
 
 
 class _States(ChainMap):

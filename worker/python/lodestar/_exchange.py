@@ -14,6 +14,7 @@ from lodestar._learning_rates import LearningRates
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import (Settings, differing, first_state,
                                           settings_by_parameter)
+from lodestar._server_state import ServerState
 from lodestar._trained_tensors import TrainedTensor, TrainedTensors, checksum
 from lodestar.worker_api import Step, Worker
 
@@ -33,6 +34,8 @@ class Exchange:
         batch without a step is handed over, too.
       learns_loop: gradients do not leave during backward before the first step has shown whether
         the program takes several batches for a step.
+      has_state_at_servers: the optimizer's state is the servers'.
+      keeps_state: keep_state() was called.
     """
 
     in_vector = True
@@ -41,6 +44,8 @@ class Exchange:
     clips_at_servers = False
     has_local_steps = False
     learns_loop = False
+    has_state_at_servers = False
+    keeps_state = False
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
         self._worker = worker
@@ -49,6 +54,17 @@ class Exchange:
 
     def check(self) -> None:
         """Checks that program and job fit together. Raises LodestarError."""
+
+    def hand_state_over(self) -> None:
+        """Lets the job begin with the state that the program's optimizer has, where
+        has_state_at_servers. Comes before the first step is asked for."""
+
+    def state(self) -> Dict[Any, Dict[str, Any]]:
+        """Returns the state that the servers have, by parameter, as the optimizer would have it."""
+        return {}
+
+    def keep_state(self) -> None:
+        """Makes state() possible after the job, too, where has_state_at_servers."""
 
     def begin_anew(self) -> None:
         """Is called after the servers have begun anew: their weights may be others than those of
@@ -156,6 +172,7 @@ class ServerSteps(_GradientSteps):
     """Sends gradients, and the servers make the step: sync and async."""
 
     learns_loop = True
+    has_state_at_servers = True
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any, overlap: bool,
                  rates: LearningRates, settings: Union[Settings, LodestarError],
@@ -200,17 +217,8 @@ class ServerSteps(_GradientSteps):
                 f"ps_server with --clip_norm={self._clip_norm:g}")
 
     def _check_optimizer(self) -> None:
-        """Raises LodestarError FAILED_PRECONDITION for what the program has set since attach(), or
-        has brought along, and the servers' steps would leave out."""
-        state = first_state(self._optimizer)
-        if state is not None:
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                f"the optimizer has state ({state}), but in --mode={self._worker.job('mode')} the "
-                "servers keep the optimizer state. Attach an optimizer without state "
-                "(optimizer.state.clear()); the servers then resume theirs from --checkpoint_dir. "
-                "To use the program's state, start ps_server with --mode=local_sgd or "
-                "--optimizer=reduce")
+        """Raises LodestarError FAILED_PRECONDITION for what the program has set since attach(), and
+        the servers' steps would leave out."""
         settings = settings_by_parameter(self._optimizer)
         for tensor in self._tensors.trained:
             if not tensor.parameter.requires_grad:
@@ -233,8 +241,30 @@ class ServerSteps(_GradientSteps):
             "the steps, so the change would be lost. Leave the change out, or start ps_server "
             "with --mode=local_sgd or --optimizer=reduce, which use it")
 
+    def hand_state_over(self) -> None:
+        if first_state(self._optimizer) is None:
+            return
+        self._state.hand_over(self._optimizer.state)
+        self._optimizer.state.clear()
+
+    def keep_state(self) -> None:
+        if not self.keeps_state:
+            self._state.keep()
+            self.keeps_state = True
+
+    def state(self) -> Dict[Any, Dict[str, Any]]:
+        return self._state.pull()
+
+    @property
+    def _state(self) -> ServerState:
+        assert not isinstance(self._settings, LodestarError)  # check() was called
+        return ServerState(self._worker, self._tensors, str(self._settings["optimizer"]))
+
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
         self._check_optimizer()
+        state = first_state(self._optimizer)
+        if state is not None:
+            raise self._lost(f"the optimizer was given state ({state}) after the first batch")
 
         def hand_gradient_over(_: Any, closure: Closure = None) -> Any:
             return super(ServerSteps, self).make(make_step, closure)

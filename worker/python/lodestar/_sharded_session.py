@@ -35,6 +35,9 @@ class ShardedSession(Session):
         return super().attach(model, optimizer, overlap=False, keep_weights=keep_weights,
                               schedulers=schedulers, clip_norm=clip_norm)
 
+    def _bring_weights(self) -> None:
+        """Does nothing, because a rank may ask for its state_dict() alone."""
+
     def use_comm_hook(self) -> None:
         raise LodestarError("FAILED_PRECONDITION",
                             "comm_hook() is for DistributedDataParallel, where each process is a "

@@ -253,6 +253,24 @@ class ShardedWorker:
     def keep_samples(self) -> None:
         self.ranks.lead(lambda: self._worker().keep_samples(), lambda: True)
 
+    def keep_state(self, num_vectors: int) -> None:
+        raise self._has_no_state()
+
+    def pull_state(self, number: int) -> Any:
+        raise self._has_no_state()
+
+    def set_initial_state(self, number: int, state: memoryview, num_updates: int) -> None:
+        raise self._has_no_state()
+
+    @staticmethod
+    def _has_no_state() -> LodestarError:
+        return LodestarError(
+            "FAILED_PRECONDITION",
+            "optimizer.state_dict() and load_state_dict() do not work with join(group=) where the "
+            "servers make the steps, because no rank has the servers' state. Resume from ps_server "
+            "--checkpoint_dir, or start ps_server with --mode=local_sgd or --optimizer=reduce, which "
+            "use the program's optimizer")
+
     def expect(self, ahead: int = 1) -> Optional[Step]:
         """Returns what rank 0 tells with each step, from the first time on that a rank has
         asked."""

@@ -66,6 +66,7 @@ class TrainedTensor:
         self.is_sparse = False
         self.weights: Any = None
         self.gradient: Any = None
+        self._begin = 0  # in the vectors
         self._checksum: Any = None  # of the parameter, when remember() was called
 
     def here(self, values: Any) -> Any:
@@ -73,12 +74,15 @@ class TrainedTensor:
         return values
 
     def place(self, worker: Worker, weights: Any, gradients: Any) -> None:
-        own = self.here(self.parameter)
-        begin = worker.offset(self.name)
-        end = begin + own.numel()
-        self.weights = weights[begin:end].view(own.shape)
-        self.gradient = gradients[begin:end].view(own.shape)
+        self._begin = worker.offset(self.name)
+        self.weights = self.part_of(weights)
+        self.gradient = self.part_of(gradients)
         self.block = worker.block(self.name)
+
+    def part_of(self, vector: Any) -> Any:
+        """Returns the elements of the parameter in a vector of all elements, in its shape."""
+        own = self.here(self.parameter)
+        return vector[self._begin:self._begin + own.numel()].view(own.shape)
 
     def move_into_vector(self) -> None:
         """Moves the parameter into the vector, so that nothing has to be copied. Only f32 on the

@@ -8,12 +8,13 @@ import re
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import (TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, Set, Tuple,
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple,
                     Union, cast)
 
 from lodestar._accelerate import batches_per_step, inner_optimizer
 from lodestar._arguments import (check_data, check_function, check_heldout, described,
                                  is_map_style, number, whole_number)
+from lodestar._attached_models import AttachedModel
 from lodestar._attached_optimizers import (AttachedOptimizer, JointOptimizer, optimizers_of,
                                            take_together)
 from lodestar._batches import GrantedBatches, OwnBatches, make_loader
@@ -216,7 +217,10 @@ class Session:
         Args:
           model: torch.nn.Module, with f32, bf16, f16 or f64 parameters on any device.
           optimizer: torch.optim.Optimizer of its parameters, or what accelerator.prepare() has made
-            of it.
+            of it. In sync and async its state_dict() has the servers' state for the weights that
+            the program has. After step(), state_dict() of model or optimizer brings the weights of
+            the step first. State that the optimizer has before the first batch begins the job, if
+            this program's weights do.
           overlap: gradients leave while backward computes the others. False: at optimizer.step(),
             for programs that change this worker's gradients in between (a GradScaler; clipping in
             sync) or call backward several times for one batch.
@@ -263,10 +267,12 @@ class Session:
         self._hooks = self._tensors.on_each_gradient(self._on_gradient)
         if overlap and self._is_last_backward is None:
             self._is_last_backward = lambda: self._is_last_batch
-        self._attached = [AttachedOptimizer(each, self._make_step, self._look_for_inf)
+        self._attached = [AttachedOptimizer(each, self._make_step, self._look_for_inf,
+                                            self._state_of_servers)
                           for each in optimizers_of(optimizer)]
         for each in self._attached:
             setattr(each.optimizer, _SESSION, self)
+        self._attached_model = AttachedModel(model, self._bring_weights)
         self._model, self._optimizer = model, optimizer
         return given
 
@@ -778,6 +784,8 @@ class Session:
         """Evaluates what the servers ask for before."""
         exchange = self._exchange
         assert exchange is not None
+        if self._incarnation == 0:
+            exchange.hand_state_over()  # the program may have loaded it since loader()
         while True:
             step = self._following.pop() if self._following else self._worker.next()
             if step is not None and step.server_incarnation != self._incarnation:
@@ -964,6 +972,45 @@ class Session:
             self._fail(error)
             raise
         return result
+
+    @call_of_one_thread
+    def _bring_weights(self) -> None:
+        """Ends the step that optimizer.step() has made, and takes the weights that it leads to, as
+        if the program had made it. Does nothing where the program makes the steps."""
+        exchange = self._exchange
+        if (exchange is None or not exchange.has_state_at_servers or self._has_left
+                or self._step is None or not self._is_made or self._is_handed_over):
+            return
+        try:
+            exchange.check_kept()
+            exchange.keep_state()  # the job may be over after this step
+            self._await_answer()
+            exchange.take(self._following[-1])
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    @call_of_one_thread
+    def _state_of_servers(self) -> Dict[Any, Dict[str, Any]]:
+        """Returns the state of the servers' optimizer for the weights that the program has, by
+        parameter. Calls _bring_weights() before. It is empty where the program's optimizer has its
+        own state, and before loader()."""
+        exchange = self._exchange
+        if exchange is None or not exchange.has_state_at_servers or self._has_left:
+            return {}
+        exchange.keep_state()
+        self._bring_weights()
+        if not self._worker.has_step and not self._has_ended:
+            return {}  # no weights have come
+        try:
+            return exchange.state()
+        except LodestarError as error:
+            if self._worker.has_step or error.code != "FAILED_PRECONDITION":
+                raise
+            self._warn_once("state", "optimizer.state_dict() has no state, because the job is over "
+                                     "and the servers' state was not asked for before. Call it "
+                                     "in the loop, too, or resume from ps_server --checkpoint_dir")
+            return {}
 
     def _begin_further_step(self) -> bool:
         """Begins the next round, for another step with the batch at hand. Returns false if the job is
@@ -1245,13 +1292,29 @@ class Session:
             self._hand_over()
         self._own_data.close()
         self._step = None
+        self._leave_state()
         if self._optimizer is not None:
             for hook in self._hooks:
                 hook.remove()
+            self._attached_model.detach()
             for attached in self._attached:
                 attached.detach()
                 attached.optimizer.__dict__.pop(_SESSION, None)
         self._worker.close()
+
+    @property
+    def _has_ended(self) -> bool:
+        """Returns whether the worker knows that the job is over, which the loader may say later."""
+        return self._is_over or self._following == [None]
+
+    def _leave_state(self) -> None:
+        """Gives the program's optimizer the state that the job has ended with, if the program has
+        asked for the state before, so that training can go on without servers."""
+        exchange = self._exchange
+        if exchange is None or not exchange.keeps_state or not self._has_ended:
+            return
+        with contextlib.suppress(LodestarError):
+            self._optimizer.state.update(exchange.state())
 
     def __enter__(self) -> "Session":
         return self

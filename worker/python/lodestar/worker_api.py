@@ -21,7 +21,7 @@ import ctypes
 import os
 import threading
 import weakref
-from typing import Iterator, List, NamedTuple, Optional, Sequence
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from lodestar import _library
 from lodestar._library import LodestarError
@@ -324,23 +324,60 @@ class Worker:
         FAILED_PRECONDITION after block_ready(), INVALID_ARGUMENT with local steps; any other code
         but UNIMPLEMENTED means that this worker has lost the round, and that next() goes on."""
         step = _library.Step(size=ctypes.sizeof(_library.Step))
+        try:
+            self._check_beside(self._library.extend, ctypes.byref(step))
+        except LodestarError:
+            self._has_step = False
+            raise
+        return self._at_hand(step)
+
+    def _check_beside(self, function: Callable[..., int], *arguments: object) -> None:
+        """Calls a function of the library that blocks, on a thread of its own, so that handlers of
+        signals run meanwhile. Raises LodestarError for what it has returned."""
         errors: List[BaseException] = []
 
-        def ask() -> None:
+        def call() -> None:
             try:
-                self._check(self._library.extend(self._handle, ctypes.byref(step)))
+                self._check(function(self._handle, *arguments))
             except BaseException as error:
                 errors.append(error)
 
-        # On a thread of its own, so that handlers of signals run meanwhile.
-        thread = threading.Thread(target=ask, daemon=True)
+        thread = threading.Thread(target=call, daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(_WAIT_MILLISECONDS / 1000)
         if errors:
-            self._has_step = False
             raise errors[0]
-        return self._at_hand(step)
+
+    def set_initial_state(self, number: int, state: memoryview, num_updates: int) -> None:
+        """Sets a vector of the state that the servers' optimizer begins the job with, if the job
+        begins with this program's weights: [num_elements] float32. Vectors are numbered from 1: for
+        adamw exp_avg and exp_avg_sq, for momentum and nesterov the momentum. Call it in this order,
+        after allocate() and while the weights to begin with may be written. `num_updates` is the
+        number of updates that the state has had."""
+        count = self._library.num_elements(self._handle)
+        array = (ctypes.c_float * count).from_buffer(state)
+        self._check(self._library.set_initial_state(self._handle, number, array, num_updates))
+
+    def pull_state(self, number: int) -> Tuple[memoryview, List[int], bool]:
+        """Returns a vector of the state of the servers' optimizer, numbered as in
+        set_initial_state(). Blocks until it has arrived. Call it while there is a step, or after the
+        last one if keep_state() was called before.
+
+        Returns: [num_elements] float32; for each block the number of updates that its state has had;
+          and whether the state is newer than the weights of the step.
+        """
+        array = (ctypes.c_float * self._library.num_elements(self._handle))()
+        updates = (ctypes.c_int64 * self.num_blocks)()
+        is_newer = ctypes.c_int()
+        self._check_beside(self._library.pull_state, number, array, updates,
+                           ctypes.byref(is_newer))
+        return memoryview(array).cast("B").cast("f"), list(updates), bool(is_newer.value)
+
+    def keep_state(self, num_vectors: int) -> None:
+        """Makes so many vectors of the state come with the last weights of the job, for
+        pull_state() after it. Call it before the last step is done."""
+        self._check(self._library.keep_state(self._handle, num_vectors))
 
     def keep_samples(self) -> None:
         """From the next request for a step on, steps of training have no samples: the program makes
