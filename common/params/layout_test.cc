@@ -172,7 +172,7 @@ TEST(LayoutTest, CheckSameLayoutNamesTheFirstDifference) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr(absl::StrCat("server has the layout with hash ", a.hash())),
                              HasSubstr(absl::StrCat("worker has the one with hash ", b.hash())),
-                             HasSubstr("tensor 1: 'b' [5]"), HasSubstr("'b' [7]"))));
+                             HasSubstr("tensor 1: server has 'b' [5]"), HasSubstr("worker has 'b' [7]"))));
 
   changed = TwoTensors();
   changed.pop_back();

@@ -201,9 +201,10 @@ TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
   const ExchangeBounds bounds = {.loss_percent = 3.0};
   const ExchangeChoice slow = Choose("gpt2-124m", facts, bounds);
   ASSERT_FALSE(slow.is_met);
-  const size_t at = slow.reason.find("links ");
+  constexpr absl::string_view kLinks = "links that are ";
+  const size_t at = slow.reason.find(kLinks);
   ASSERT_NE(at, std::string::npos) << slow.reason;
-  const double times = std::stod(slow.reason.substr(at + 6));
+  const double times = std::stod(slow.reason.substr(at + kLinks.size()));
   ASSERT_GT(times, 1.0);
   const auto with = [&](double factor) {
     ExchangeFacts faster = Links(2, factor, absl::Milliseconds(50));

@@ -45,7 +45,7 @@ double Percent(const job::JobSpec& job, int64_t parameters, int workers) {
 TEST(LossEstimateTest, SyncCostsWhatRoundingCosts) {
   job::JobSpec job;
   EXPECT_EQ(Percent(job, k35Million, 8), 0.0);
-  EXPECT_THAT(Estimate(job, k35Million, 8).reason, HasSubstr("none"));
+  EXPECT_THAT(Estimate(job, k35Million, 8).reason, HasSubstr("the same as one machine"));
   job.push_encoding = params::Encoding::kInt4;
   EXPECT_NEAR(Percent(job, k35Million, 8), 0.4, 1e-9);
 }
