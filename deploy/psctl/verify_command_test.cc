@@ -64,8 +64,8 @@ TEST_F(VerifyCommandTest, NamesWhatIsDamagedAndReadsTheRest) {
   EXPECT_THAT(
       lines_,
       ElementsAre(AllOf(StartsWith("runs/round-00000012  DAMAGED: "), HasSubstr("MANIFEST.json")),
-                  "runs/round-00000011  DAMAGED: runs/round-00000011/weights has 5 bytes, "
-                  "but MANIFEST.json says 7",
+                  "runs/round-00000011  DAMAGED: runs/round-00000011/weights is damaged: it has 5 "
+                  "bytes, but MANIFEST.json says 7 bytes",
                   AllOf(StartsWith("runs/round-00000009  DAMAGED: "), HasSubstr("has crc32c")),
                   StartsWith("runs/round-00000007  whole: ")));
 }

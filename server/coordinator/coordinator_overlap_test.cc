@@ -105,11 +105,11 @@ TEST(CoordinatorOverlapTest, MoreThanWasGrantedBeforeIsRefused) {
   const TestWorker a = cluster.Add("a");
   const messages::Grant first = *cluster.Ask(a).grant;
   EXPECT_THAT(cluster.coordinator().RequestGrant(a.life, ReportOf(first, 1), cluster.now()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 to 0 samples")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 0 samples")));
   const messages::Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
   EXPECT_THAT(
       cluster.coordinator().RequestGrant(a.life, ReportOf(second, kWindow + 1), cluster.now()),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 to 6 samples")));
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 6 samples")));
 }
 
 TEST(CoordinatorOverlapTest, AStopTakesWhatIsInHandAndGivesNothingMore) {

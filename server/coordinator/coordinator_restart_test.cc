@@ -299,7 +299,7 @@ TEST(CoordinatorRestartTest, OnlyOneCheckpointAtATime) {
   EXPECT_EQ(cluster.sent().save_directories.size(), 1);
   const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
   ASSERT_EQ(snapshot.alarms.size(), 1);
-  EXPECT_THAT(snapshot.alarms[0].text, HasSubstr("left out"));
+  EXPECT_THAT(snapshot.alarms[0].text, HasSubstr("was skipped"));
 }
 
 TEST(CoordinatorRestartTest, FailedCheckpointIsAnAlarmAndTrainingGoesOn) {

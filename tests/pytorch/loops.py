@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs whose loops do not make one step with each batch."""
+import warnings
+
 import torch
 
 import lodestar
@@ -49,6 +51,22 @@ def by_hand(address, name, model_name, optimizer_name, every, is_due=None, bad=(
           optimizer.zero_grad()
           steps.append([])
   return {"steps": steps, "left_out": left_out, "weights": model.state_dict()}
+
+
+def in_local_steps(address, name, model_name, optimizer_name, on_batch):
+  """Makes a step with each batch. Returns the number of steps that the optimizer's state has had, and
+  what warnings said."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  with lodestar.join(address, name=name) as ps, warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    ps.attach(model, optimizer)
+    for number, (indices, _, _) in enumerate(ps.loader(TRAIN, batch_size=4)):
+      on_batch(number)
+      small_models.loss_of(model, indices).backward()
+      optimizer.step()
+      optimizer.zero_grad()
+  return (max(int(state["step"]) for state in optimizer.state.values()),
+          [str(warning.message) for warning in told])
 
 
 def weight_of(indices):

@@ -5,6 +5,7 @@ what plain PyTorch makes of the same batches. Run by run.sh, with a Python that 
 Usage: loops_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 """
 import os
+import signal
 import sys
 import threading
 import types
@@ -218,6 +219,44 @@ class RestartTest(LoopsTest):
     self.assertFalse(has_gradient)
     for name, weights in runs[0]["weights"].items():
       torch.testing.assert_close(weights, runs[1]["weights"][name], atol=0, rtol=0)
+
+
+  def run_local_steps(self, number, at_batch):
+    """Sends the server a signal while the program is at a batch of rounds of two, and starts another
+    server. Returns what the program returns."""
+    flags = {"mode": "local_sgd", "local_steps": 2, "rounds": 6, "min_workers": 1, "batch_size": 4,
+             "checkpoint_dir": self.path("run"), "checkpoint_every": 1, "checkpoint_interval": 0, **replay.ADAMW}
+    server = self.start_client_server(**flags)
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def on_batch(batch):
+      if batch == at_batch:
+        reached.set()
+        goes_on.wait(cluster_processes.PATIENCE_SECONDS)
+
+    program = self.start_first_program("mlp", "adamw", run=loops.in_local_steps, on_batch=on_batch)
+    self.assertTrue(reached.wait(cluster_processes.PATIENCE_SECONDS), self.logs())
+    if number == signal.SIGKILL:
+      server.kill()
+      goes_on.set()
+    else:
+      server.send(number)
+      goes_on.set()
+      server.wait()
+    server = self.start_client_server(port=self.port, name="again", **flags)
+    outcome = program.outcome()
+    self.assert_ends(server)
+    return outcome
+
+  def test_optimizer_keeps_its_state_over_a_restart_that_loses_none_of_its_steps(self):
+    num_steps, told = self.run_local_steps(signal.SIGTERM, at_batch=5)
+    self.assertEqual(num_steps, 12)
+    self.assertFalse([text for text in told if "state is reset" in text])
+
+  def test_optimizer_loses_its_state_with_steps_that_are_lost(self):
+    num_steps, told = self.run_local_steps(signal.SIGKILL, at_batch=5)
+    self.assertLess(num_steps, 12)
+    self.assertTrue([text for text in told if "state is reset" in text])
 
 
 class BadBatchTest(LoopsTest):

@@ -66,9 +66,9 @@ class Exchange:
     def keep_state(self) -> None:
         """Makes state() possible after the job, too, where has_state_at_servers."""
 
-    def begin_anew(self) -> None:
-        """Is called after the servers have begun anew: their weights may be others than those of
-        the last step."""
+    def begin_anew(self, goes_on: bool) -> None:
+        """Is called after the servers have begun anew. Unless `goes_on`, their weights lack some of
+        this worker's last steps."""
 
     def take(self, step: Optional[Step]) -> None:
         """Brings the weights that the step begins with, or, None, those that the job ends with."""
@@ -303,10 +303,10 @@ class LocalSteps(Exchange):
         self._has_gradient = False  # by backward, since the last step
         self._taken: Dict[int, Any] = {}  # by tensor: what it was, in f32; of those that are not f32
 
-    def begin_anew(self) -> None:
-        if self._optimizer.state:
-            warnings.warn("the servers have started again from an earlier state, so the "
-                          "optimizer's state is reset")
+    def begin_anew(self, goes_on: bool) -> None:
+        if self._optimizer.state and not goes_on:
+            warnings.warn("the servers have started again without some of this program's last "
+                          "steps, so the optimizer's state is reset")
             self._optimizer.state.clear()
 
     def take(self, step: Optional[Step]) -> None:

@@ -157,6 +157,7 @@ class Session:
         self._has_left = False
         self._is_over = False  # the job's end has come
         self._is_stopping = False
+        self._last_step: Optional[Step] = None  # the last one that has ended
         self._epoch = 0  # of the first sample of the newest step
         self._incarnation = 0
         self._has_comm_hook = False
@@ -791,7 +792,7 @@ class Session:
             if step is not None and step.server_incarnation != self._incarnation:
                 if self._incarnation != 0:
                     self._check_job()
-                    exchange.begin_anew()
+                    exchange.begin_anew(goes_on=self._follows_last(step))
                     self._kept_step = None  # they hand its samples out again
                 self._incarnation = step.server_incarnation
             exchange.take(step)
@@ -800,6 +801,13 @@ class Session:
             sums = self._evaluate_samples(step.samples)
             exchange.check_kept()
             self._worker.step_done(*sums)
+
+    def _follows_last(self, step: Step) -> bool:
+        """Returns whether the step belongs to the round after that of this worker's last step, and
+        that round had no more steps: the servers then have all that this worker has made."""
+        last = self._last_step
+        return (last is not None and last.step + 1 == last.num_steps and
+                step.round == last.round + 1)
 
     def _evaluate_samples(self, samples: List[int]) -> Tuple[float, int, int]:
         """Returns the three sums. The batches have the size of the job's, which fit."""
@@ -867,6 +875,8 @@ class Session:
                 self._await_answer()
                 self._exchange.finish_skipped(self._make_inner_step)
         self._hand_over()
+        if self._step is not None:
+            self._last_step = self._step
         self._step = None
 
     def _await_answer(self) -> None:
