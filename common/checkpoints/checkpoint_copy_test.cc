@@ -99,7 +99,7 @@ TEST_F(CheckpointCopyTest, BackupsLieOutsideTheFolderOfTheRun) {
 TEST_F(CheckpointCopyTest, DamageIsThatOfTheSourceAndNothingIsLeft) {
   WriteFile(disk_, "/runs/round-00000007/weights", "weights of round 8");
   EXPECT_THAT(Copy(), StatusIs(absl::StatusCode::kDataLoss,
-                               HasSubstr("/runs/round-00000007/weights has crc32c")));
+                               HasSubstr("/runs/round-00000007/weights is damaged")));
   EXPECT_THAT(disk_.List("/backups/of/today"), IsOkAndHolds(IsEmpty()));
   EXPECT_THAT(CopyCheckpoint(disk_, "/runs", "/backups"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/runs/MANIFEST.json")));

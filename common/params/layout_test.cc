@@ -168,11 +168,12 @@ TEST(LayoutTest, CheckSameLayoutNamesTheFirstDifference) {
   std::vector<TensorSpec> changed = TwoTensors();
   changed[1].shape = {7};
   ASSERT_OK_AND_ASSIGN(const Layout b, Layout::FromTensors(changed));
-  EXPECT_THAT(CheckSameLayout(a, "server", b, "worker"),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr(absl::StrCat("server has the layout with hash ", a.hash())),
-                             HasSubstr(absl::StrCat("worker has the one with hash ", b.hash())),
-                             HasSubstr("tensor 1: server has 'b' [5]"), HasSubstr("worker has 'b' [7]"))));
+  EXPECT_THAT(
+      CheckSameLayout(a, "server", b, "worker"),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr(absl::StrCat("server has the layout with hash ", a.hash())),
+                     HasSubstr(absl::StrCat("worker has the one with hash ", b.hash())),
+                     HasSubstr("tensor 1: server has 'b' [5]"), HasSubstr("worker has 'b' [7]"))));
 
   changed = TwoTensors();
   changed.pop_back();

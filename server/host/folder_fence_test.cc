@@ -62,7 +62,7 @@ TEST_F(FolderFenceTest, SavesGoIntoTheFolderThatTheCoordinatorHolds) {
   EXPECT_OK(fence.CheckSave(shared(), runs_ + kSave));
   const std::string other = MakeFolder("other");
   EXPECT_THAT(fence.CheckSave(shared(), other + kSave), IsRefused("does not name the coordinator"));
-  EXPECT_THAT(fence.CheckSave({other, lock_->claim_id()}, other + kSave), IsRefused("no "));
+  EXPECT_THAT(fence.CheckSave({other, lock_->claim_id()}, other + kSave), IsRefused("is missing"));
   EXPECT_THAT(fence.CheckSave({runs_, lock_->claim_id() + 1}, runs_ + kSave), IsRefused("LOCK"));
   EXPECT_THAT(fence.CheckSave({"", 0}, runs_ + kSave), IsRefused("LOCK"));
   const auto fallback = storage::FolderLock::Take(other, storage::NewFolderClaim(), {});

@@ -8,6 +8,7 @@ import os
 import pathlib
 import sys
 import threading
+import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.environ["LODESTAR_LIBRARY"] = os.path.abspath(sys.argv.pop(4))
@@ -59,6 +60,12 @@ class ArgumentsTest(replay.ReplayTestCase):
         self.assert_refused(lambda arguments=arguments: lodestar.join(**arguments), part)
     self.assert_refused(lambda: lodestar.join(NOWHERE, group=3), "init_process_group",
                         code="FAILED_PRECONDITION")
+
+  def test_join_names_a_variable_that_is_empty_or_has_what_belongs_into_another(self):
+    for variables, part in (({"LODESTAR": ""}, "$LODESTAR is set but empty"),
+                            ({"LODESTAR_JOIN": NOWHERE}, "into $LODESTAR")):
+      with self.subTest(variables=variables), unittest.mock.patch.dict(os.environ, variables):
+        self.assert_refused(lodestar.join, part)
 
   def test_join_takes_paths(self):
     path = pathlib.Path(self.path("token"))

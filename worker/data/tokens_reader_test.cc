@@ -245,7 +245,8 @@ TEST(TokensReaderTest, TokenOutsideTheVocabularyAdvisesNoFlag) {
   TestFolder folder;
   EXPECT_THAT(Open(folder.Write("t.bin", TokenBytes(Tokens(100))), Cut(256)).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("t.bin: the token at offset 0 is 50000"), Not(HasSubstr("--token_bytes=")))));
+                       AllOf(HasSubstr("t.bin: the token at offset 0 is 50000"),
+                             Not(HasSubstr("--token_bytes=")))));
 }
 
 TEST(TokensReaderTest, FilesAndFlagMustAgreeOnTheWidth) {

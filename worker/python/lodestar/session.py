@@ -18,7 +18,7 @@ from lodestar._attached_models import AttachedModel
 from lodestar._attached_optimizers import (AttachedOptimizer, JointOptimizer, optimizers_of,
                                            take_together)
 from lodestar._batches import GrantedBatches, OwnBatches, make_loader
-from lodestar._join_strings import is_join_setting
+from lodestar._join_strings import address_of_environment, is_join_setting
 from lodestar._learning_rates import JobSchedulers, LearningRates
 from lodestar._library import LodestarError
 from lodestar._one_thread import OneThread, call_of_one_thread, items_of_one_thread
@@ -93,7 +93,7 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
     Raises:
       LodestarError: INVALID_ARGUMENT for a setting that is none.
     """
-    address = address or os.environ.get("LODESTAR") or None
+    address = address or address_of_environment()
     if not isinstance(address, (str, os.PathLike, type(None))):
         raise LodestarError("INVALID_ARGUMENT",
                             f"address= is {described(address)}, but must be text such as "
