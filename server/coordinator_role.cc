@@ -156,7 +156,7 @@ void CoordinatorRole::MakeCheckpointCommand() {
   deps.exists = [disk = deps_.disk](const std::string& folder) { return disk->Exists(folder); };
   deps.on_outcome = [this](const absl::Status& outcome) {
     strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
-      coordinator.OnCheckpointCommand(outcome, now);
+      coordinator.SetAlarm("--on_checkpoint", outcome, now);
     });
   };
   checkpoint_command_ = std::make_unique<host::CheckpointCommand>(std::move(deps));
@@ -935,7 +935,7 @@ void CoordinatorRole::OnCheckpointGone(const std::string& path) {
         absl::StrCat("the newest checkpoint, ", path,
                      ", was removed or moved while the job runs, but a restart needs it. The "
                      "server writes another one now. Find the program that removes files there"),
-        now);
+        now, coordinator::AlarmKind::kAlarm, "newest checkpoint gone");
     return true;
   });
   constexpr absl::Duration kPatience = absl::Minutes(10);

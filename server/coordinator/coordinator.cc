@@ -25,12 +25,22 @@ namespace {
 // long before a sign of life that the server sent before it.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
 // These functions return subjects of alarms. OtherServersSubject() is for the alarm that a worker
-// came from other servers. This alarm ends with the worker's life.
+// came from other servers. This alarm ends with the worker's life. The alarms of LossSubject() and
+// StallSubject() do not end. They have subjects because their texts differ each time.
 std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
 std::string CertificateSubject(int shard) { return absl::StrCat("certificate of shard ", shard); }
 std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }
+std::string LoadSubject(int shard) { return absl::StrCat("weights of shard ", shard); }
+std::string LossSubject(int shard) { return absl::StrCat("rounds lost with shard ", shard); }
+std::string StallSubject(absl::string_view worker) { return absl::StrCat("stall of ", worker); }
 std::string OtherServersSubject(absl::string_view worker) {
   return absl::StrCat("worker of other servers ", worker);
+}
+
+// Ends the alarms that no server of `shard` answers or can load its weights, because one is there.
+void EndServerAlarms(AlarmBook& alarms, int shard, absl::Time now) {
+  alarms.End(ServerSubject(shard), now, now);
+  alarms.End(LoadSubject(shard), now, now);
 }
 
 }  // namespace
@@ -525,7 +535,8 @@ void Coordinator::Drop(const std::vector<stragglers::Stall>& stalls, absl::Time 
     if (!stall.IsOver(now)) continue;
     const std::string what = StallText(state_, stall, now);
     state_.stragglers.OnDropped(stall, now);
-    outbox_.RaiseAlarm(HeldUpText(state_, stall, what), now);
+    outbox_.RaiseAlarm(HeldUpText(state_, stall, what), now, AlarmKind::kAlarm,
+                       StallSubject(state_.NameOf(stall.worker)));
     const std::string held_up = stall.kind == stragglers::Stall::Kind::kPath
                                     ? absl::StrCat("round ", stall.round->value())
                                     : "other workers";
@@ -878,7 +889,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     outbox_.Tell(absl::StrCat("shard lost shard=", shard));
   }
   state_.shards.Attach(attachment, now);
-  state_.alarms.End(ServerSubject(shard), now, now);
+  EndServerAlarms(state_.alarms, shard, now);
   outbox_.Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (state_.is_comparing()) {
     CompareOnceAllAttached(now);
@@ -987,7 +998,7 @@ void Coordinator::OnShardAway(int shard, absl::Time now) {
 
 void Coordinator::OnShardBack(int shard, absl::Time now) {
   outbox_.Touch();
-  state_.alarms.End(ServerSubject(shard), now, now);
+  EndServerAlarms(state_.alarms, shard, now);
   outbox_.Tell(absl::StrCat("shard back shard=", shard));
   if (state_.is_comparing()) return CompareOnceAllAttached(now);
   saves_.OnShardBack(now);
@@ -1035,7 +1046,7 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   const std::string why = absl::StrCat("the server of shard ", shard, " ", what);
   // If rounds were lost, the alarm does not end. Otherwise it ends when a server of this shard is
   // back.
-  const std::string subject = state_.is_ready() ? "" : ServerSubject(shard);
+  const std::string subject = state_.is_ready() ? LossSubject(shard) : ServerSubject(shard);
   outbox_.RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now, AlarmKind::kAlarm, subject);
   if (state_.is_ready()) {
     const std::optional<faults::Setback>& last = state_.faults.setback();
@@ -1205,7 +1216,7 @@ void Coordinator::ReplaceServer(int shard, const std::string& failure, absl::Tim
   outbox_.RaiseAlarm(absl::StrCat(failure, ". The job waits for a server of shard ", shard,
                                   " that can load them. Solve the problem on the machine of ",
                                   server.address, ", and start that server again"),
-                     now, AlarmKind::kAlarm, ServerSubject(shard));
+                     now, AlarmKind::kAlarm, LoadSubject(shard));
   outbox_.Repeat(shard, shards::StopCommand{failure, server.instance_id});
   StartOver(shard, {shards::ShardLoss::Kind::kCannotLoad}, now);
 }

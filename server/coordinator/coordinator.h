@@ -371,13 +371,13 @@ class Coordinator {
   // begins. A worker that still owes a contribution after half of `patience` is dropped. A further
   // call with the same reason does not extend the time, and the save that is under way goes on.
   void BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now);
-  void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm) {
-    outbox_.RaiseAlarm(text, now, kind);
+  void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
+                  absl::string_view subject = "") {
+    outbox_.RaiseAlarm(text, now, kind, subject);
   }
-  // Must be called with the outcome of the command that the operator has set to run after a
-  // checkpoint. An error raises an alarm, which ends once the command succeeds.
-  void OnCheckpointCommand(const absl::Status& outcome, absl::Time now) {
-    outbox_.SetAlarm("checkpoint command", outcome, now);
+  // Raises or ends the alarm of a subject: see Outbox::SetAlarm().
+  void SetAlarm(absl::string_view subject, const absl::Status& status, absl::Time now) {
+    outbox_.SetAlarm(subject, status, now);
   }
 
   // The state of the job. state_version() changes whenever a call that waits for a grant, a

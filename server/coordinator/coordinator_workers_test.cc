@@ -918,6 +918,9 @@ TEST_F(HeldRoundTest, WhoWasDroppedComesBackWithMoreTimeOnceOthersHaveGoneOn) {
   Report("ac");
   Pass(absl::Hours(1));
   EXPECT_EQ(Alive(), "ac") << "what took 40 minutes may take longer again, up to the timeout";
+  const std::vector<AlarmSnapshot> alarms = Snapshot().alarms;
+  ASSERT_EQ(alarms.size(), 1) << "the alarms of one worker are one, although their texts differ";
+  EXPECT_EQ(alarms[0].count, 2);
 }
 
 TEST_F(HeldRoundTest, WhoMayOnlyWaitBehindItIsNotBlamed) {

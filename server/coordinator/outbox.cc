@@ -32,8 +32,13 @@ bool Outbox::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind,
 }
 
 void Outbox::SetAlarm(absl::string_view subject, const absl::Status& status, absl::Time now) {
-  alarms_.End(subject, now, now);
-  if (!status.ok()) RaiseAlarm(status.message(), now, AlarmKind::kAlarm, subject);
+  if (status.ok()) {
+    alarms_.End(subject, now, now);
+  } else if (alarms_.Holds(subject)) {
+    alarms_.Raise(status.message(), now, AlarmKind::kAlarm, subject);
+  } else {
+    RaiseAlarm(status.message(), now, AlarmKind::kAlarm, subject);
+  }
   Touch();
 }
 

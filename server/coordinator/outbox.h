@@ -35,10 +35,12 @@ class Outbox {
   void Do(CheckpointTask task);
   void Announce(Announcement announcement);
   void Tell(absl::string_view event);
-  // Raises an alarm: see AlarmBook::Raise(). Returns true if the alarm is new.
+  // Raises an alarm: see AlarmBook::Raise(). Returns true if the alarm or its text is new.
   bool RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
                   absl::string_view subject = "");
-  // Ends the alarms of this subject. If `status` is an error, raises an alarm with its message.
+  // If `status` is an error, raises the alarm of this subject with its message, and otherwise ends
+  // that alarm. While the alarm holds, a new text is not announced, because some texts are new each
+  // time.
   void SetAlarm(absl::string_view subject, const absl::Status& status, absl::Time now);
 
   // Must be called after a change that may allow a waiting call to get its answer.

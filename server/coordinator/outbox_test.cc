@@ -33,5 +33,19 @@ TEST(OutboxTest, AlarmOfASubjectIsOverOnceThereIsNoError) {
   EXPECT_EQ(seen[0].over_age, absl::Seconds(2));
 }
 
+TEST(OutboxTest, NewTextsOfAnAlarmThatHoldsAreNotAnnounced) {
+  AlarmBook alarms;
+  Outbox outbox(&alarms);
+  const absl::Time start = absl::UnixEpoch() + absl::Hours(1);
+  outbox.SetAlarm("copies", absl::AbortedError("failed at 12:01"), start);
+  outbox.SetAlarm("copies", absl::AbortedError("failed at 12:02"), start);
+  EXPECT_EQ(outbox.Take().size(), 1);
+  ASSERT_EQ(alarms.Snapshot(start).size(), 1);
+  EXPECT_EQ(alarms.Snapshot(start)[0].text, "failed at 12:02");
+  outbox.SetAlarm("copies", absl::OkStatus(), start);
+  outbox.SetAlarm("copies", absl::AbortedError("failed at 12:03"), start);
+  EXPECT_EQ(outbox.Take().size(), 1) << "the alarm was over meanwhile";
+}
+
 }  // namespace
 }  // namespace lodestar::coordinator
