@@ -899,21 +899,26 @@ void CoordinatorRole::OnNotice(absl::string_view text) {
 }
 
 void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<coordinator::RestoreChoice>& choice) {
-  if (choice.ok()) TellCommandOfSetAside(choice->source);
+  if (choice.ok()) TellCommandOfGoingBack(choice->source);
   strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
     coordinator.OnRestoreChosen(choice, now);
   });
 }
 
-void CoordinatorRole::TellCommandOfSetAside(const shards::WeightsSource& source) {
+void CoordinatorRole::TellCommandOfGoingBack(const shards::WeightsSource& source) {
   const auto* const checkpoint = std::get_if<shards::CheckpointSource>(&source);
   if (checkpoint_command_ == nullptr || checkpoint == nullptr) return;
-  const std::string root = DirectoryOf(checkpoint->directory);
+  const std::string& path = checkpoint->directory;
+  const std::string root = DirectoryOf(path);
   const DurabilityConfig& durability = config_.durability;
-  if (root != durability.checkpoint_dir && root != durability.fallback_dir) return;
+  const bool is_given = path == durability.resume_path;
+  if (!is_given && root != durability.checkpoint_dir && root != durability.fallback_dir) return;
+  // If the operator has given another name, copies under it would have no order.
+  const auto entry = checkpoints::ParseCheckpointName(root, path.substr(path.rfind('/') + 1));
+  if (!entry.has_value() || !entry->suffix.empty()) return;
   const absl::StatusOr<std::vector<std::string>> names =
-      checkpoints::NamesSetAsideAfter(*deps_.disk, checkpoint->directory);
-  if (names.ok() && !names->empty()) checkpoint_command_->Add(checkpoint->directory, names);
+      checkpoints::NamesSetAsideAfter(*deps_.disk, path);
+  if (names.ok() && (is_given || !names->empty())) checkpoint_command_->Add(path, names);
 }
 
 void CoordinatorRole::OnCheckpointPublished(

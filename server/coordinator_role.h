@@ -196,8 +196,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   void MakeAuthorityRpc();
   void MakeCheckpointCommand();
   // Runs --on_checkpoint with the checkpoint from which the servers resume, if newer checkpoints
-  // were renamed because of that.
-  void TellCommandOfSetAside(const shards::WeightsSource& source);
+  // were renamed because of that, or if --resume names it.
+  void TellCommandOfGoingBack(const shards::WeightsSource& source);
   void CarryOut(coordinator::Effect effect, const shards::CoordinatorRecord& follows);
   // Reads from the checkpoints and the journal what the coordinator compares with the servers'
   // journals. Blocks for the disk. Errors: those of files.

@@ -218,8 +218,10 @@ ABSL_FLAG(int64_t, checkpoint_every, 0,
 ABSL_FLAG(std::string, on_checkpoint, "",
           "Command for /bin/sh that runs after each checkpoint, such as one that copies it "
           "into a bucket. Empty means none. $LODESTAR_CHECKPOINT is the checkpoint's folder. "
-          "The command also runs after a rollback, and $LODESTAR_SET_ASIDE then names the "
-          "newer checkpoints that the rollback has undone. Commands run one after the other. "
+          "The command also runs after a rollback and with --resume=PATH. Copies of later "
+          "rounds then have undone rounds, also those whose checkpoints the server has removed. "
+          "$LODESTAR_SET_ASIDE names those that the folder still has. "
+          "Commands run one after the other. "
           "If one fails, an alarm is raised. A server that stops waits up to --stop_timeout "
           "more for the command.");
 ABSL_FLAG(bool, accept_higher_rate, false,
