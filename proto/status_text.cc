@@ -419,7 +419,8 @@ std::string StopText(const v1::StopReply& reply, absl::string_view server) {
       "job ", reply.model(), " at ", server, ": ", reply.ending(), "; ",
       reply.saved_path().empty()
           ? absl::StrCat(reply.is_lost() ? "NOT SAVED: " : "nothing is saved: ", reply.not_saved())
-          : absl::StrCat("checkpoint ", reply.saved_path()),
+          : absl::StrCat("checkpoint ", reply.saved_path(),
+                         reply.is_lost() ? absl::StrCat("; FAILED: ", reply.not_saved()) : ""),
       reply.lost_rounds().empty() ? "" : absl::StrCat("; WARNING: ", reply.lost_rounds()));
 }
 

@@ -12,6 +12,7 @@ namespace lodestar::wire {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -413,6 +414,10 @@ TEST(StatusTextTest, ExportAndStopNameTheJobTheServerAndTheRound) {
   EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; nothing is saved: no --checkpoint_dir"));
   reply.set_is_lost(true);
   EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; NOT SAVED: no --checkpoint_dir"));
+  reply.set_saved_path("ck/round-00000007");
+  reply.set_not_saved("exit code 3");
+  EXPECT_THAT(StopText(reply, "h:1"),
+              EndsWith("checkpoint ck/round-00000007; FAILED: exit code 3"));
 }
 
 TEST(StatusTextTest, WhatWasAskedForShowsUntilItComes) {

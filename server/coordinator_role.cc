@@ -558,6 +558,11 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
   admin.local = local;
   admin.security = deps_.security->transport();
   admin.prepare_roll_back = [this](Round round) { return checkpoints_->PrepareRollBack(round); };
+  if (checkpoint_command_ != nullptr) {
+    admin.once_checkpoint_command_done = [this](auto done) {
+      checkpoint_command_->OnceDone(std::move(done));
+    };
+  }
   admin.dashboard_url = [this] { return dashboard_url_; };
   admin.log = deps_.log;
   admin.refusals = deps_.refusals;

@@ -41,7 +41,7 @@ void CheckpointCommand::Run(const std::string& folder,
                             const absl::StatusOr<std::vector<std::string>>& set_aside) {
   {
     absl::MutexLock lock(&mutex_);
-    if (must_end_) {
+    if (!dropped_.ok()) {
       --num_pending_;
       return;
     }
@@ -54,7 +54,7 @@ void CheckpointCommand::Run(const std::string& folder,
   } else if (deps_.exists(folder)) {
     status = deps_.run(folder, *set_aside, [this] {
       absl::MutexLock lock(&mutex_);
-      return must_end_;
+      return !dropped_.ok();
     });
   } else {
     status = absl::NotFoundError(
@@ -68,33 +68,57 @@ void CheckpointCommand::Run(const std::string& folder,
                   : absl::Status(status.code(),
                                  absl::StrCat("--on_checkpoint: ", status.message(),
                                               "; the command runs again for the next checkpoint")));
-  absl::MutexLock lock(&mutex_);
-  running_.clear();
-  --num_pending_;
-  last_ = status.ok() ? status
-                      : absl::Status(status.code(), absl::StrCat("--on_checkpoint for ", folder,
-                                                                 ": ", status.message()));
+  if (!status.ok()) {
+    status = absl::Status(status.code(),
+                          absl::StrCat("--on_checkpoint for ", folder, ": ", status.message()));
+  }
+  std::vector<std::function<void(const absl::Status&)>> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    running_.clear();
+    last_ = status;
+    if (--num_pending_ == 0) waiting.swap(waiting_);
+  }
+  for (const auto& done : waiting) done(status);
+}
+
+void CheckpointCommand::OnceDone(std::function<void(const absl::Status& outcome)> done) {
+  absl::Status outcome;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (dropped_.ok() && num_pending_ > 0) {
+      waiting_.push_back(std::move(done));
+      return;
+    }
+    outcome = dropped_.ok() ? last_ : dropped_;
+  }
+  done(outcome);
 }
 
 absl::Status CheckpointCommand::Finish(absl::Duration patience,
                                        const std::function<bool()>& is_interrupted) {
   const absl::Time until = deps_.clock->Now() + patience;
-  absl::MutexLock lock(&mutex_);
-  const auto is_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_pending_ == 0; };
-  while (!is_done()) {
-    const bool is_late = deps_.clock->Now() >= until;
-    if (is_late || is_interrupted()) {
-      must_end_ = true;
-      return absl::Status(
-          is_late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled,
-          absl::StrCat("the command of --on_checkpoint was stopped while it worked on ",
-                       running_.empty() ? "the waiting checkpoints" : running_,
-                       ". It has not run for ", num_pending_,
-                       " checkpoints; run it for them yourself"));
+  absl::Status dropped;
+  std::vector<std::function<void(const absl::Status&)>> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto is_done = [this]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_pending_ == 0; };
+    bool is_late = false;
+    while (!is_done() && !(is_late = deps_.clock->Now() >= until) && !is_interrupted()) {
+      deps_.clock->Await(mutex_, absl::Condition(&is_done), kPause);
     }
-    deps_.clock->Await(mutex_, absl::Condition(&is_done), kPause);
+    if (is_done()) return last_;
+    dropped_ = dropped =
+        absl::Status(is_late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled,
+                     absl::StrCat("the command of --on_checkpoint was stopped while it worked on ",
+                                  running_.empty() ? "the waiting checkpoints" : running_,
+                                  ". It has not run for ", num_pending_,
+                                  " checkpoints; run it for them yourself"));
+    waiting.swap(waiting_);
   }
-  return last_;
+  for (const auto& done : waiting) done(dropped);
+  return dropped;
 }
 
 }  // namespace lodestar::host

@@ -44,6 +44,10 @@ class CheckpointCommand {
   void Add(std::string folder, absl::StatusOr<std::vector<std::string>> set_aside)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Calls `done` once all queued commands are done, with the outcome of the last one, or once
+  // Finish() drops them, with its error. The call may come at once, or later on another thread.
+  void OnceDone(std::function<void(const absl::Status& outcome)> done) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Blocks until all queued commands are done, `patience` is over or `is_interrupted` returns true.
   // In the last two cases, ends the running command and drops the queued ones. Errors:
   // - DeadlineExceeded: `patience` is over
@@ -60,8 +64,9 @@ class CheckpointCommand {
 
   const Deps deps_;
   absl::Mutex mutex_;
-  int num_pending_ ABSL_GUARDED_BY(mutex_) = 0;  // commands queued or running
-  bool must_end_ ABSL_GUARDED_BY(mutex_) = false;
+  int num_pending_ ABSL_GUARDED_BY(mutex_) = 0;   // commands queued or running
+  absl::Status dropped_ ABSL_GUARDED_BY(mutex_);  // error of Finish() that has dropped commands
+  std::vector<std::function<void(const absl::Status&)>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::string running_ ABSL_GUARDED_BY(mutex_);  // folder of the running command; empty: none runs
   absl::Time running_since_ ABSL_GUARDED_BY(mutex_);
   absl::Status last_ ABSL_GUARDED_BY(mutex_);

@@ -123,6 +123,37 @@ TEST_F(CheckpointCommandTest, EndIsWaitedForWithPatienceAndTheRestIsDropped) {
   EXPECT_THAT(command_.Finish(absl::Seconds(3), [] { return false; }), IsOk());
 }
 
+TEST_F(CheckpointCommandTest, WaiterHearsTheOutcomeOfTheLastCommand) {
+  std::vector<absl::Status> heard;
+  const auto hear = [&heard](const absl::Status& outcome) { heard.push_back(outcome); };
+  command_.OnceDone(hear);
+  EXPECT_THAT(heard, ElementsAre(IsOk())) << "there is no command";
+  Add("a");
+  Add("b");
+  command_.OnceDone(hear);
+  executor_.RunNext();
+  EXPECT_EQ(heard.size(), 1) << "b is still queued";
+  result_ = absl::AbortedError("ended with exit code 3");
+  executor_.RunNext();
+  EXPECT_THAT(heard.back(), StatusIs(absl::StatusCode::kAborted, HasSubstr("for b: ")));
+  command_.OnceDone(hear);
+  EXPECT_THAT(heard.back(), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_EQ(heard.size(), 3);
+}
+
+TEST_F(CheckpointCommandTest, WaiterHearsThatCommandsWereDropped) {
+  std::vector<absl::Status> heard;
+  const auto hear = [&heard](const absl::Status& outcome) { heard.push_back(outcome); };
+  Add("a");
+  command_.OnceDone(hear);
+  command_.Finish(absl::Seconds(3), [] { return false; }).IgnoreError();
+  EXPECT_THAT(heard, ElementsAre(StatusIs(absl::StatusCode::kDeadlineExceeded)));
+  command_.OnceDone(hear);
+  EXPECT_THAT(heard.back(), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  executor_.RunAll();
+  EXPECT_EQ(heard.size(), 2);
+}
+
 TEST_F(CheckpointCommandTest, SecondSignalEndsTheRunningCommand) {
   during_run_ = [this] {
     EXPECT_THAT(command_.Finish(absl::Hours(1), [] { return true; }),

@@ -51,11 +51,12 @@ v1::StopReply ReplyOf(const coordinator::JobOutcome& ending, const std::string& 
   return reply;
 }
 
-// Returns an attempt that answers the call of Stop once the job has ended.
-CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUnaryReactor* reactor,
-                                       v1::StopReply* reply) {
-  return [=](coordinator::Coordinator& coordinator, absl::Time now,
-             CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+// Returns an attempt that answers the call of Stop once the job has ended, and --on_checkpoint has
+// handled the last checkpoint.
+CoordinatorStrand::Attempt StopAttempt(const std::string& model, const AdminRpc::Deps& deps,
+                                       grpc::ServerUnaryReactor* reactor, v1::StopReply* reply) {
+  return [=, &deps](coordinator::Coordinator& coordinator, absl::Time now,
+                    CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
     const auto finish = [reactor](const absl::Status& status) {
       return [reactor, status](const absl::Status& kept) {
         reactor->Finish(wire::ToGrpcStatus(kept.ok() ? status : kept));
@@ -63,8 +64,18 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
     };
     const std::optional<absl::StatusOr<coordinator::JobOutcome>> ending = coordinator.Ending();
     if (ending.has_value()) {
-      if (ending->ok()) *reply = ReplyOf(**ending, model);
-      return finish(ending->status());
+      if (!ending->ok()) return finish(ending->status());
+      *reply = ReplyOf(**ending, model);
+      return [reactor, reply, &deps](const absl::Status& kept) {
+        if (!kept.ok()) return reactor->Finish(wire::ToGrpcStatus(kept));
+        deps.once_checkpoint_command_done([reactor, reply](const absl::Status& command) {
+          if (!command.ok() && !reply->is_lost()) {
+            reply->set_not_saved(std::string(command.message()));
+            reply->set_is_lost(true);
+          }
+          reactor->Finish(grpc::Status::OK);
+        });
+      };
     }
     switch (occasion) {
       case CoordinatorStrand::Occasion::kChange:
@@ -321,7 +332,7 @@ grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
     coordinator.RequestStop(reason, now);
   });
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  deps_.strand->Await(0, kStopPatience, StopAttempt(job_.model.name, reactor, reply));
+  deps_.strand->Await(0, kStopPatience, StopAttempt(job_.model.name, deps_, reactor, reply));
   return reactor;
 }
 

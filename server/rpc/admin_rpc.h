@@ -35,6 +35,9 @@ class AdminRpc final : public v1::AdminService::CallbackService {
     wire::TransportSecurity security;  // for calls to other servers
     // Finds the checkpoint to go back to: see CheckpointKeeper::PrepareRollBack().
     std::function<absl::StatusOr<checkpoints::PublishedCheckpoint>(Round round)> prepare_roll_back;
+    // Calls `done` with the outcome of --on_checkpoint: see CheckpointCommand::OnceDone().
+    std::function<void(std::function<void(const absl::Status& outcome)> done)>
+        once_checkpoint_command_done = [](const auto& done) { done(absl::OkStatus()); };
     // Returns the address of the dashboard, with the key for orders if they need one. The address
     // is empty if there is no dashboard.
     std::function<std::string()> dashboard_url;

@@ -382,6 +382,23 @@ class CheckpointCommandTest(CheckpointTestCase):
     self.assertEqual([line for line in told()[:-1] if len(line) > 1], [])
     server.kill()
 
+  def test_stop_waits_until_the_command_has_handled_the_last_checkpoint(self):
+    self.write("copy.sh", f"""
+      touch {self.path("begun")}
+      until test -e {self.path("may_end")}; do sleep 0.1; done
+      touch {self.path("copied")}
+      """)
+    server = self.start_server(checkpoint_interval=0, on_checkpoint="sh " + self.path("copy.sh"))
+    self.start_worker("a")
+    self.wait_for_status(lambda status: int(status["round"]) > 0, "a round")
+    stop = self.start([cluster_processes.BINARIES["psctl"], "stop", f"--server=127.0.0.1:{self.port}"], "stop")
+    wait_until(lambda: os.path.exists(self.path("begun")) or not stop.is_running(), self.logs)
+    self.assertTrue(stop.is_running(), stop.log())
+    self.write("may_end", "")
+    self.assertEqual(stop.wait(), 0, stop.log())
+    self.assertTrue(os.path.exists(self.path("copied")))
+    self.assertEqual(server.wait(), 0, server.log())
+
   def test_command_that_asks_its_server_for_a_checkpoint_is_refused(self):
     self.write("copy.sh", f"""
       until test -s {self.path("port")}; do sleep 0.1; done
