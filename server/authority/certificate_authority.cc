@@ -33,7 +33,8 @@ constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 3650);
 constexpr absl::Duration kClockSlack = absl::Minutes(5);
 constexpr absl::Duration kReadInterval = absl::Seconds(1);
 
-// A FolderGuard locks the folder against other processes as long as the guard exists.
+// A FolderGuard locks the folder against other processes as long as the guard exists. If the file
+// system has no locks (Lustre without -o flock, NFS 3 without lockd), locks nothing.
 class FolderGuard {
  public:
   static absl::StatusOr<FolderGuard> Take(const std::string& folder) {
@@ -43,19 +44,25 @@ class FolderGuard {
     if (descriptor < 0) return ErrnoStatus(errno, "open", path);
     FolderGuard guard(descriptor);
     while (flock(descriptor, LOCK_EX) != 0) {
-      if (errno != EINTR) return ErrnoStatus(errno, "lock", path);
+      if (errno == EINTR) continue;
+      guard.failure_ = ErrnoStatus(errno, "lock", path);
+      break;
     }
     return guard;
   }
-  FolderGuard(FolderGuard&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FolderGuard(FolderGuard&& other) noexcept
+      : descriptor_(std::exchange(other.descriptor_, -1)), failure_(std::move(other.failure_)) {}
   ~FolderGuard() {
     if (descriptor_ >= 0) close(descriptor_);
   }
+  // Returns why the folder could not be locked, or OK.
+  const absl::Status& failure() const { return failure_; }
 
  private:
   explicit FolderGuard(int descriptor) : descriptor_(descriptor) {}
 
   int descriptor_;
+  absl::Status failure_;
 };
 
 std::string KeyPath(const std::string& folder) {
@@ -108,6 +115,13 @@ absl::Status CertificateAuthority::Load() {
   }
   RETURN_IF_ERROR(security::MakeSecretFolder(folder));
   ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(folder));
+  if (!guard.failure().ok()) {
+    logging::LogWarn(
+        "{}. If two servers changed this folder at once, a revocation could be lost. Run one "
+        "server "
+        "at a time with it, or give a --state_dir on a file system with locks",
+        guard.failure().message());
+  }
   return WithAdvice(folder, LoadFiles());
 }
 
