@@ -104,6 +104,12 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
       coordinator.RaiseAlarm(text, now);
     });
   };
+  const auto set_alarm = [raw = role.get()](absl::string_view subject, const absl::Status& status) {
+    raw->strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time now) {
+      coordinator.SetAlarm(subject, status, now);
+    });
+  };
+  recorder.on_writing = set_alarm;
   recorder.on_recorded = [raw = role.get()](const rounds::RoundSummary& summary) {
     raw->strand_.Report([&](coordinator::Coordinator& coordinator, absl::Time) {
       coordinator.OnRecorded(summary);
@@ -114,7 +120,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
     status::HistoryKeeper::Deps keeper;
     keeper.clock = deps.clock;
     keeper.recorder = &role->history_;
-    keeper.on_trouble = recorder.on_failure;
+    keeper.on_trouble = [set_alarm](const absl::Status& status) {
+      set_alarm("curves of the dashboard", status);
+    };
     keeper.confirm = [raw = role.get()] {
       return raw->locks_.empty() ? absl::OkStatus() : raw->locks_.front()->Confirm();
     };

@@ -200,6 +200,12 @@ LineFile::~LineFile() {
 }
 
 absl::Status LineFile::Append(absl::string_view line) {
+  // If the file was removed, it is created again. Otherwise the lines would be lost.
+  struct stat facts;
+  if (fstat(descriptor_, &facts) == 0 && facts.st_nlink == 0) {
+    ASSIGN_OR_RETURN(LineFile again, Open(path_, /*may_share=*/true));
+    *this = std::move(again);
+  }
   const std::string text = absl::StrCat(is_cut_short_ ? "\n" : "", line, "\n");
   size_t written = 0;
   const absl::Status status = WriteAll(descriptor_, text, path_, &written);

@@ -197,6 +197,15 @@ TEST_F(OutputFileTest, ChecksWhatAFlagNamesWithoutTouchingIt) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is a folder")));
 }
 
+TEST_F(OutputFileTest, LineFileThatWasRemovedIsCreatedAgain) {
+  ASSERT_OK_AND_ASSIGN(LineFile file, LineFile::Open(PathOf("f")));
+  ASSERT_OK(file.Append("one"));
+  std::filesystem::remove(PathOf("f"));
+  ASSERT_OK(file.Append("two"));
+  ASSERT_OK(file.Append("three"));
+  EXPECT_EQ(ReadWholeFile(PathOf("f"), 100).value(), "two\nthree\n");
+}
+
 TEST_F(OutputFileTest, LinesGoBehindWhatIsThere) {
   ASSERT_OK(WriteFileAtomically(PathOf("f"), "one\ntw"));  // the last line was cut short
   {

@@ -2,6 +2,8 @@
 
 #include "deploy/psctl/verify_command.h"
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,6 +32,15 @@ absl::StatusOr<std::vector<checkpoints::CheckpointEntry>> CheckpointsAt(
   return absl::NotFoundError(absl::StrCat(
       path, " is neither a checkpoint (it has no ", checkpoints::kManifestName,
       ") nor a folder of checkpoints (it has no round-...); give the path of one of these"));
+}
+
+// Returns true if the folder of `path` still has an entry of this name. The entry may be a link to
+// a disk that is not mounted.
+bool IsListed(storage::FileSystem& file_system, const std::string& path) {
+  const auto entries = checkpoints::ListCheckpoints(file_system, DirectoryOf(path));
+  return !entries.ok() ||
+         std::any_of(entries->begin(), entries->end(),
+                     [&](const checkpoints::CheckpointEntry& entry) { return entry.path == path; });
 }
 
 std::string WholeText(const checkpoints::Manifest& manifest) {
@@ -64,12 +75,18 @@ absl::Status VerifyCheckpoints(storage::FileSystem& file_system,
       }
       const absl::StatusOr<checkpoints::Manifest> manifest =
           checkpoints::VerifyCheckpoint(file_system, entry.path);
-      if (!manifest.ok() && !file_system.Exists(entry.path)) {
+      const bool is_absent = !manifest.ok() && !file_system.Exists(entry.path);
+      if (is_absent && !IsListed(file_system, entry.path)) {
         RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  was removed while psctl read the folder")));
         continue;
       }
       ++num_read;
       if (!manifest.ok()) ++num_damaged;
+      if (is_absent) {
+        RETURN_IF_ERROR(say(absl::StrCat(
+            entry.path, "  NOT READ: it is a link to a folder that is not there; mount its disk")));
+        continue;
+      }
       RETURN_IF_ERROR(say(absl::StrCat(
           entry.path, "  ",
           manifest.ok() ? WholeText(*manifest)

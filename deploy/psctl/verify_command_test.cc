@@ -2,6 +2,7 @@
 
 #include "deploy/psctl/verify_command.h"
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,6 +86,19 @@ TEST_F(VerifyCommandTest, WhatAServerRemovesMeanwhileIsNotDamaged) {
   EXPECT_OK(Verify({"runs"}));
   EXPECT_THAT(lines_, ElementsAre(StartsWith("runs/round-00000009  whole: "),
                                   "runs/round-00000007  was removed while psctl read the folder"));
+}
+
+TEST_F(VerifyCommandTest, LinkToAFolderThatIsNotThereIsAnError) {
+  const std::string folder = testing::TempDir() + "/linked";
+  std::filesystem::create_directory(folder);
+  std::filesystem::create_symlink("/nowhere/round-00000007", folder + "/round-00000007");
+  EXPECT_THAT(VerifyCheckpoints(storage::FileSystem::Real(), {folder},
+                                [this](absl::string_view line) {
+                                  lines_.emplace_back(line);
+                                  return absl::OkStatus();
+                                }),
+              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(lines_, ElementsAre(StartsWith(folder + "/round-00000007  NOT READ: ")));
 }
 
 TEST_F(VerifyCommandTest, APathWithoutACheckpointIsAnError) {

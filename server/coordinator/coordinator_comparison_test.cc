@@ -311,9 +311,14 @@ TEST_F(CoordinatorComparisonTest, MarksLastCheckpointAsCompleteAndReopensItBefor
   cluster_.coordinator().OnCheckpointMarked(false, absl::ResourceExhaustedError("disk full"),
                                             cluster_.now());
   EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());
+  const auto is_alarm_over = [this] {
+    return cluster_.coordinator().Snapshot(cluster_.now()).alarms.front().over_age.has_value();
+  };
+  EXPECT_FALSE(is_alarm_over());
   cluster_.Pass(absl::Seconds(2), {worker_});
   EXPECT_EQ(cluster_.store().marked.size(), 2);
   cluster_.coordinator().OnCheckpointMarked(false, absl::OkStatus(), cluster_.now());
+  EXPECT_TRUE(is_alarm_over());
   EXPECT_TRUE(cluster_.Ask(worker_).grant.has_value());
 }
 

@@ -195,12 +195,18 @@ void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& statu
   // start does not have the journal.
   if (is_complete) return;
   state_.checkpoints.OnReopened(status.ok(), now);
-  if (status.ok()) return Advance(now);
-  outbox_.RaiseAlarm(absl::StrCat("no work is handed out, because the server cannot change a file "
-                                  "in the newest checkpoint: ",
-                                  status.message(),
-                                  ". Check the disk of --checkpoint_dir; the server tries again"),
-                     now);
+  outbox_.SetAlarm(
+      "mark of the newest checkpoint",
+      status.ok()
+          ? status
+          : absl::Status(status.code(),
+                         absl::StrCat("no work is handed out, because the server cannot change a "
+                                      "file in the newest checkpoint: ",
+                                      status.message(),
+                                      ". Check the disk of --checkpoint_dir; the server tries "
+                                      "again")),
+      now);
+  if (status.ok()) Advance(now);
 }
 
 }  // namespace lodestar::coordinator

@@ -61,12 +61,15 @@ void HistoryKeeper::WriteIfNew() {
   if (version == written_version_) return;
   absl::Status written = deps_.confirm();
   if (written.ok()) written = history::WriteHistory(path_, deps_.recorder->Read());
+  const bool was_failing = std::exchange(is_failing_, !written.ok());
   if (written.ok()) {
     written_version_ = version;
     is_kept_ = true;
+    if (was_failing) deps_.on_trouble(written);
   } else {
-    deps_.on_trouble(absl::StrCat("the dashboard's curves of this run cannot be saved: ",
-                                  written.message(), "; the server keeps trying"));
+    deps_.on_trouble(absl::Status(
+        written.code(), absl::StrCat("the dashboard's curves of this run cannot be saved: ",
+                                     written.message(), "; the server keeps trying")));
   }
 }
 

@@ -28,8 +28,9 @@ class HistoryKeeper {
   struct Deps {
     Clock* clock = &Clock::Real();
     HistoryRecorder* recorder = nullptr;  // must outlive the keeper
-    // The two functions are called from the keeper's thread and by the destructor.
-    std::function<void(absl::string_view)> on_trouble = [](absl::string_view) {};
+    // The two functions are called from the keeper's thread and by the destructor. on_trouble gets
+    // the error of each write that fails, and OK once a write succeeds again.
+    std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
     // Returns OK if the folder of `path` still belongs to this run.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
     absl::Duration interval = absl::Seconds(10);
@@ -53,6 +54,7 @@ class HistoryKeeper {
   std::string lost_;
   uint64_t written_version_ = 0;  // version() of the recorder at the last write
   bool is_kept_ = false;          // the file has something of the run
+  bool is_failing_ = false;       // the last write has failed
   absl::Mutex mutex_;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

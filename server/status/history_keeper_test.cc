@@ -9,6 +9,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class HistoryKeeperTest : public ::testing::Test {
  protected:
@@ -33,9 +35,9 @@ class HistoryKeeperTest : public ::testing::Test {
     deps.recorder = &recorder_;
     deps.confirm = [this] {
       if (!is_asked_.HasBeenNotified()) is_asked_.Notify();
-      return absl::OkStatus();
+      return std::exchange(confirmed_, absl::OkStatus());
     };
-    deps.on_trouble = [this](absl::string_view text) { troubles_.emplace_back(text); };
+    deps.on_trouble = [this](const absl::Status& status) { troubles_.push_back(status); };
     keeper_.emplace(path_, deps);
   }
 
@@ -44,8 +46,9 @@ class HistoryKeeperTest : public ::testing::Test {
                    ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".sqlite");
   SimulatedClock clock_;
   HistoryRecorder recorder_;
-  std::vector<std::string> troubles_;
+  std::vector<absl::Status> troubles_;
   absl::Notification is_asked_;
+  absl::Status confirmed_;  // the next result of `confirm`
   std::optional<HistoryKeeper> keeper_;
 };
 
@@ -114,11 +117,22 @@ TEST_F(HistoryKeeperTest, MovesFileOfLaterReleaseAsideAsThat) {
 TEST_F(HistoryKeeperTest, WhatCannotBeWrittenIsTold) {
   HistoryKeeper::Deps deps;
   deps.recorder = &recorder_;
-  deps.on_trouble = [this](absl::string_view text) { troubles_.emplace_back(text); };
+  deps.on_trouble = [this](const absl::Status& status) { troubles_.push_back(status); };
   keeper_.emplace(absl::StrCat(path_, "/nowhere"), deps);
   recorder_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
   keeper_.reset();
-  EXPECT_THAT(troubles_, ElementsAre(HasSubstr("cannot be saved: ")));
+  EXPECT_THAT(troubles_, ElementsAre(Not(IsOk())));
+}
+
+TEST_F(HistoryKeeperTest, TroubleIsOverOnceAWriteSucceedsAgain) {
+  confirmed_ = absl::FailedPreconditionError("the folder has another owner");
+  Keep();
+  clock_.AwaitSleepers(1);
+  recorder_.Note(coordinator::Event{"joined"}, absl::UnixEpoch());
+  clock_.AdvanceTime(HistoryKeeper::kFirstInterval);
+  ASSERT_TRUE(is_asked_.WaitForNotificationWithTimeout(absl::Minutes(1)));
+  keeper_.reset();  // writes again
+  EXPECT_THAT(troubles_, ElementsAre(StatusIs(absl::StatusCode::kFailedPrecondition), IsOk()));
 }
 
 }  // namespace

@@ -14,6 +14,16 @@
 namespace lodestar::status {
 namespace {
 
+// The flags that on_writing names.
+constexpr absl::string_view kMetricsFlag = "--metrics_out";
+constexpr absl::string_view kTensorBoardFlag = "--tensorboard_dir";
+
+absl::Status MissingRounds(absl::string_view flag, const absl::Status& error) {
+  return absl::Status(error.code(),
+                      absl::StrCat(flag, ": ", error.message(),
+                                   "; rounds are missing from it until it can be written again"));
+}
+
 // Returns null instead of NaN, which JSON does not have. So a diverged loss is null too.
 Json NumberOrNull(const std::optional<double>& value) {
   if (!value.has_value() || !std::isfinite(*value)) return nullptr;
@@ -147,11 +157,10 @@ void ProgressRecorder::WriteMetrics(const rounds::RoundSummary& summary) {
   const absl::Status written = metrics_->Append(MetricsLine(summary, config_.loss_unit));
   if (!written.ok()) {
     if (num_lost_lines_++ == 0) {
-      config_.on_failure(
-          absl::StrCat("--metrics_out: ", written.message(),
-                       "; rounds are missing from it until it can be written again"));
+      config_.on_writing(kMetricsFlag, MissingRounds(kMetricsFlag, written));
     }
   } else if (num_lost_lines_ > 0) {
+    config_.on_writing(kMetricsFlag, absl::OkStatus());
     logging::LogWarn("{} can be written again, but lacks {} rounds before round={}",
                      config_.metrics_out, num_lost_lines_, summary.round);
     num_lost_lines_ = 0;
@@ -174,9 +183,9 @@ void ProgressRecorder::WriteTensorBoard(absl::string_view record) {
   const absl::Status written = tensorboard_->Append(record);
   const bool was_failing = std::exchange(is_tensorboard_failing_, !written.ok());
   if (!written.ok() && !was_failing) {
-    config_.on_failure(absl::StrCat("--tensorboard_dir: ", written.message(),
-                                    "; rounds are missing from it until it can be written again"));
+    config_.on_writing(kTensorBoardFlag, MissingRounds(kTensorBoardFlag, written));
   } else if (written.ok() && was_failing) {
+    config_.on_writing(kTensorBoardFlag, absl::OkStatus());
     logging::LogWarn("{} can be written again", tensorboard_->path());
   }
 }

@@ -52,9 +52,13 @@ class ProgressRecorder {
     job::LossUnit loss_unit = job::LossUnit::kNats;
     // Minimum time between lines of the log. Evaluations and the last round are always logged.
     absl::Duration log_interval = absl::Seconds(2);
-    // Called on a thread of the recorder when metrics_out or the files in tensorboard_dir cannot be
-    // written any more.
+    // The next two are called on a thread of the recorder. on_failure gets a sentence about what
+    // metrics_out has of a run after it was restored. on_writing gets the name of a flag
+    // (--metrics_out or --tensorboard_dir), and an error once its file cannot be written any more,
+    // or OK once it can be written again.
     std::function<void(absl::string_view)> on_failure = [](absl::string_view) {};
+    std::function<void(absl::string_view flag, const absl::Status&)> on_writing =
+        [](absl::string_view, const absl::Status&) {};
     // Called from the writer's thread once a round's line is in metrics_out. The line then survives
     // the end of this process, but perhaps not a loss of power. Also called if no line is to be
     // written.

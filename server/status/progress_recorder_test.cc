@@ -10,9 +10,10 @@
 #include <fstream>
 #include <numbers>
 #include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "common/logging/log_tail.h"
 #include "common/logging/logging.h"
 #include "common/runtime/status_macros.h"
@@ -257,20 +258,28 @@ TEST_F(MetricsFileTest, AFileOfSomethingElseIsRefused) {
   EXPECT_EQ(ContentOf(path_), "Dear diary,\n");
 }
 
-// Returns what the recorder reports if the disk is full from the first line on. A limit on file
-// sizes simulates the full disk, so this must run in a process of its own.
-std::vector<std::string> FailuresOnAFullDisk() {
+// Returns what the recorder reports if the disk is full for the rounds 0 to 2, and then has room. A
+// limit on file sizes simulates the full disk, so this must run in a process of its own.
+std::vector<std::pair<std::string, absl::Status>> OutcomesOnAFullDisk() {
   std::signal(SIGXFSZ, SIG_IGN);
   ProgressRecorder::Config config;
   config.metrics_out = testing::TempDir() + "/full.jsonl";
-  std::vector<std::string> failures;
-  config.on_failure = [&](absl::string_view text) { failures.emplace_back(text); };
+  config.tensorboard_dir = testing::TempDir() + "/full_curves";
+  std::vector<std::pair<std::string, absl::Status>> outcomes;
+  config.on_writing = [&](absl::string_view flag, const absl::Status& status) {
+    outcomes.emplace_back(flag, status);
+  };
+  config.on_recorded = [](const rounds::RoundSummary& summary) {
+    if (summary.round != Round(2)) return;
+    const rlimit no_limit{RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &no_limit);
+  };
   auto recorder = *ProgressRecorder::Create(config);
   const rlimit limit{10, RLIM_INFINITY};
   setrlimit(RLIMIT_FSIZE, &limit);
-  for (int64_t round = 0; round < 3; ++round) recorder->Note(SummaryOf(round));
+  for (int64_t round = 0; round < 4; ++round) recorder->Note(SummaryOf(round));
   recorder.reset();  // writes the queue
-  return failures;
+  return outcomes;
 }
 
 TEST(ProgressRecorderTest, WhatTheProcessBeforeHadNoTimeToWriteIsWritten) {
@@ -301,11 +310,16 @@ TEST(ProgressRecorderTest, WhatTheProcessBeforeHadNoTimeToWriteIsWritten) {
   EXPECT_THAT(recorded, testing::ElementsAre(Round(1), Round(2)));
 }
 
-TEST(ProgressRecorderTest, AFullDiskIsToldOnce) {
+TEST(ProgressRecorderTest, FullDiskIsToldOnceAndSoIsItsEnd) {
   EXPECT_EXIT(
       {
-        const std::vector<std::string> failures = FailuresOnAFullDisk();
-        std::exit(failures.size() == 1 && absl::StrContains(failures[0], "full.jsonl") ? 0 : 1);
+        using testing::Pair;
+        EXPECT_THAT(
+            OutcomesOnAFullDisk(),
+            testing::ElementsAre(Pair("--metrics_out", testing::Not(IsOk())),
+                                 Pair("--tensorboard_dir", testing::Not(IsOk())),
+                                 Pair("--metrics_out", IsOk()), Pair("--tensorboard_dir", IsOk())));
+        std::exit(testing::Test::HasFailure() ? 1 : 0);
       },
       testing::ExitedWithCode(0), "");
 }

@@ -3,6 +3,7 @@
 #include "server/status/tensorboard_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -158,22 +159,31 @@ absl::StatusOr<TensorBoardFile> TensorBoardFile::Create(const std::string& folde
         absl::StrCat(folder, " is or lies in checkpoint ", *checkpoint,
                      ", where only servers write files; give a folder outside of it"));
   }
+  // TensorBoard reads the files of a folder in the order of their names.
+  TensorBoardFile file(
+      absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", folder, absl::ToUnixSeconds(now),
+                      HostName(), static_cast<int>(getpid())),
+      now);
+  RETURN_IF_ERROR(file.Open());
+  return file;
+}
+
+absl::Status TensorBoardFile::Open() {
+  const std::string folder = DirectoryOf(path_);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return ErrnoStatus(error.value(), "make", folder);
-  // TensorBoard reads the files of a folder in the order of their names.
-  const std::string path =
-      absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", folder, absl::ToUnixSeconds(now),
-                      HostName(), static_cast<int>(getpid()));
-  const int descriptor = open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor < 0) return ErrnoStatus(errno, "create", path);
-  TensorBoardFile file(path, descriptor);
-  RETURN_IF_ERROR(file.Append(TensorBoardHeader(now)));
-  return file;
+  const int descriptor = open(path_.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor < 0) return ErrnoStatus(errno, "create", path_);
+  if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = descriptor;
+  num_bytes_ = 0;
+  return Write(TensorBoardHeader(created_at_));
 }
 
 TensorBoardFile::TensorBoardFile(TensorBoardFile&& other) noexcept
     : path_(std::move(other.path_)),
+      created_at_(other.created_at_),
       descriptor_(std::exchange(other.descriptor_, -1)),
       num_bytes_(other.num_bytes_) {}
 
@@ -182,6 +192,14 @@ TensorBoardFile::~TensorBoardFile() {
 }
 
 absl::Status TensorBoardFile::Append(absl::string_view record) {
+  struct stat facts;
+  const bool is_removed = fstat(descriptor_, &facts) == 0 && facts.st_nlink == 0;
+  // A header that could not be written is tried again, because the file needs it.
+  if (is_removed || num_bytes_ == 0) RETURN_IF_ERROR(Open());
+  return Write(record);
+}
+
+absl::Status TensorBoardFile::Write(absl::string_view record) {
   size_t written = 0;
   while (written < record.size()) {
     const ssize_t count = write(descriptor_, record.data() + written, record.size() - written);

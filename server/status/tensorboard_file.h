@@ -44,16 +44,20 @@ class TensorBoardFile {
   ~TensorBoardFile();
 
   const std::string& path() const { return path_; }
-  // Writes a record to the file at once. After an error the file is as it was, and the next record
-  // may succeed.
+  // Writes a record to the file at once. If the file was removed, creates it again first. After an
+  // error the file is as it was, and the next record may succeed.
   absl::Status Append(absl::string_view record);
 
  private:
-  TensorBoardFile(std::string path, int descriptor)
-      : path_(std::move(path)), descriptor_(descriptor) {}
+  TensorBoardFile(std::string path, absl::Time created_at)
+      : path_(std::move(path)), created_at_(created_at) {}
+  // Creates the file, and its folder if needed.
+  absl::Status Open();
+  absl::Status Write(absl::string_view record);
 
   std::string path_;
-  int descriptor_;
+  absl::Time created_at_;
+  int descriptor_ = -1;
   int64_t num_bytes_ = 0;  // size of the complete records
 };
 

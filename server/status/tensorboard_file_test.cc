@@ -98,6 +98,19 @@ TEST(TensorBoardFileTest, RecordsAreInTheFileAtOnce) {
   EXPECT_EQ(EventsOf(content.str()).size(), 2);
 }
 
+TEST(TensorBoardFileTest, FileThatWasRemovedIsCreatedAgain) {
+  const std::string folder = ::testing::TempDir() + "/runs/removed";
+  ASSERT_OK_AND_ASSIGN(TensorBoardFile file, TensorBoardFile::Create(folder, kNow));
+  std::filesystem::remove_all(folder);
+  for (const int64_t round : {1, 2}) {
+    ASSERT_OK(file.Append(TensorBoardRound(Round(round), kNow, {{"loss/train", 4.0}})));
+  }
+  std::ifstream there(file.path(), std::ios::binary);
+  std::stringstream content;
+  content << there.rdbuf();
+  EXPECT_EQ(EventsOf(content.str()).size(), 3) << "the header and two rounds";
+}
+
 TEST(TensorBoardFileTest, AFolderThatCannotBeMadeIsNamed) {
   const std::string taken = ::testing::TempDir() + "/a_file";
   std::ofstream(taken) << "x";
