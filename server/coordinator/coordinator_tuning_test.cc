@@ -71,7 +71,7 @@ TEST(ExchangeChoiceTextTest, NamesSettingsMeasurementsAndMissOfTheLossLimit) {
               AllOf(HasSubstr("DiLoCo, int8"), HasSubstr("--mode="), HasSubstr("300 ms"),
                     HasSubstr("100 Mbit/s"), HasSubstr("the reason"), Not(HasSubstr("loss"))));
   choice.option.loss.percent = plan::kMostLossPercent + 0.7;
-  EXPECT_THAT(ExchangeChoiceText(choice), HasSubstr("0.7 points"));
+  EXPECT_THAT(ExchangeChoiceText(choice), HasSubstr("0.7 percentage points"));
   choice.option.loss.percent.reset();
   EXPECT_THAT(ExchangeChoiceText(choice), HasSubstr("loss is not known"));
 }
