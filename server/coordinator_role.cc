@@ -864,7 +864,7 @@ absl::Status CoordinatorRole::Farewell() {
   strand_.Run([&](coordinator::Coordinator& coordinator, absl::Time) {
     const auto& saved = coordinator.LastSaveOutcome();
     if (!saved.has_value()) return;
-    absl::StrAppend(&text, saved->ok() ? absl::StrCat("; all is saved in ", (*saved)->path)
+    absl::StrAppend(&text, saved->ok() ? absl::StrCat("; all weights are saved in ", (*saved)->path)
                                        : absl::StrCat("; ", saved->status().message()));
   });
   return absl::AbortedError(text);  // see ShardAgent::connection()

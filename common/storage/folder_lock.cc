@@ -354,7 +354,7 @@ absl::Status FolderLock::ClaimAgain() {
   RETURN_IF_ERROR(Write());
   logging::LogWarn(
       "{} was removed, or its file system was mounted again, while this server held it; this "
-      "server claims the folder again. Other files that were removed there are lost",
+      "server has made the file again. If other files there were removed, they are lost",
       path_);
   return absl::OkStatus();
 }

@@ -231,9 +231,9 @@ std::string DroppedRateText(const std::vector<SettingChange>& changes,
   const auto place = static_cast<double>(rate.place);
   return absl::StrCat("--learning_rate=", asked.schedule.peak,
                       " replaces the rate that psctl set-learning-rate has set (",
-                      rate.scale * saved->At(place), "): the learning rate of round ",
-                      manifest.round.value(), " is ",
-                      ScaleAfter(changes, rate) * asked.schedule.At(place),
+                      rate.scale * saved->At(place),
+                      "). With the schedule, the learning rate of round ", manifest.round.value(),
+                      " is ", ScaleAfter(changes, rate) * asked.schedule.At(place),
                       ". To change it, run psctl set-learning-rate");
 }
 

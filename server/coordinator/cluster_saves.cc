@@ -329,10 +329,11 @@ absl::Status ClusterSaves::EndLast(const absl::Status& error) {
   }
   if (state_.ending.failure_once_saved().ok()) return absl::OkStatus();
   const checkpoints::LastSave::Outcome& outcome = *state_.checkpoints.last_save().outcome();
-  return absl::Status(state_.ending.failure_once_saved().code(),
-                      absl::StrCat(state_.ending.failure_once_saved().message(), "; ",
-                                   outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
-                                                : std::string(outcome.status().message())));
+  return absl::Status(
+      state_.ending.failure_once_saved().code(),
+      absl::StrCat(state_.ending.failure_once_saved().message(), "; ",
+                   outcome.ok() ? absl::StrCat("all weights are saved in ", outcome->path)
+                                : std::string(outcome.status().message())));
 }
 
 absl::StatusOr<bool> ClusterSaves::AdvanceLast(absl::Time now) {

@@ -476,9 +476,9 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   ASSERT_TRUE(coordinator().Leave(a.life, "it has failed", {}, cluster_.now()).ok());
   EXPECT_THAT(cluster_.sent().commands.back(), HasSubstr("stop: shard 1: out of memory"));
   EXPECT_EQ(coordinator().outcome()->code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(
-      std::string(coordinator().outcome()->message()),
-      AllOf(HasSubstr("shard 1: out of memory"), HasSubstr("all is saved in ckpt/round-00000001")));
+  EXPECT_THAT(std::string(coordinator().outcome()->message()),
+              AllOf(HasSubstr("shard 1: out of memory"),
+                    HasSubstr("all weights are saved in ckpt/round-00000001")));
 }
 
 TEST_F(CoordinatorLastSaveTest, WhatAShardOfAnEarlierLifeReportsEndsNoJob) {

@@ -51,7 +51,7 @@ grpc::ServerGenericBidiReactor* CallRefusal::CreateReactor(
 
 absl::Status NotTheCoordinator(int shard, const std::string& coordinator) {
   return WithCoordinator(absl::FailedPreconditionError(
-                             absl::StrCat("this is the server of shard ", shard,
+                             absl::StrCat("this address has the server of shard ", shard,
                                           ", not the coordinator, which is at ", coordinator)),
                          coordinator);
 }

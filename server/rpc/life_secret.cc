@@ -56,10 +56,9 @@ absl::Status LifeClaim::Check(absl::string_view key, const messages::WorkerLife&
                      "; a worker's calls must have RegisterReply.life_secret there"));
   }
   if (security::AreEqualSecrets(secret_, SecretOf(key, life))) return absl::OkStatus();
-  return absl::UnauthenticatedError(
-      absl::StrCat("this server knows another secret for worker ", life.worker.value(),
-                   " (incarnation ", life.incarnation.value(),
-                   "), so the worker belongs to another job or to an earlier start of this job"));
+  return absl::UnauthenticatedError(absl::StrCat(
+      "this server does not accept the secret of worker ", life.worker.value(), " (incarnation ",
+      life.incarnation.value(), "): it is of another job, or of an earlier start of this job"));
 }
 
 }  // namespace lodestar::rpc

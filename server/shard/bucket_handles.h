@@ -78,7 +78,8 @@ class StagedBucket {
 struct ReadView {
   bool shadow = false;
   std::optional<Version> held = {};  // version of the reader; it may need only the changes since
-  // 0 means weights or shadow. n means the n-th vector of the optimizer's state.
+  // 0 means the weights, or, with `shadow`, what workers have of them. n means the n-th vector of
+  // the optimizer's state.
   uint32_t state_vector = 0;
 };
 

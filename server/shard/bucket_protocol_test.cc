@@ -735,7 +735,7 @@ TEST_F(BucketProtocolTest, FirstWeightsBeginWithTheVersionOfTheirState) {
   EXPECT_THAT(Words(), ElementsAre("take 3", "counted 3"));
   EXPECT_TRUE(bucket_->has_weights());
   EXPECT_EQ(bucket_->version(), Version(6));
-  // A later incarnation supplies anew.
+  // A later incarnation supplies state and weights again, from the first vector.
   first_.incarnation = Incarnation(2);
   first_.state_vector = 1;
   bucket_->OnArrived(4, first_);

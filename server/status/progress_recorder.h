@@ -52,8 +52,9 @@ class ProgressRecorder {
     job::LossUnit loss_unit = job::LossUnit::kNats;
     // Minimum time between lines of the log. Evaluations and the last round are always logged.
     absl::Duration log_interval = absl::Seconds(2);
-    // The next two are called on a thread of the recorder. on_failure gets a sentence about what
-    // metrics_out has of a run after it was restored. on_writing gets the name of a flag
+    // The next two are called on a thread of the recorder. on_failure gets a sentence about
+    // rounds that metrics_out lacks, or has twice, after a run was restored. on_writing gets the
+    // name of a flag
     // (--metrics_out or --tensorboard_dir), and an error once its file cannot be written any more,
     // or OK once it can be written again.
     std::function<void(absl::string_view)> on_failure = [](absl::string_view) {};

@@ -243,7 +243,7 @@ TEST_F(SharedMemoryTest, MemoryAndStreamsAreOnlyForWhoeverLivesTheLife) {
     forged.shared_memory = share;
     forged.life_secret = server_->TransportConfig(WorkerId(2)).life_secret;
     const auto another = client::MakeBulkGrpcTransport(forged);
-    const auto is_anothers = StatusIs(absl::StatusCode::kAborted, HasSubstr("for worker 1"));
+    const auto is_anothers = StatusIs(absl::StatusCode::kAborted, HasSubstr("of worker 1"));
     EXPECT_THAT(Pull(*another, Round(0)), is_anothers);
     EXPECT_THAT(Push(*another, Round(0), Gradient(1, 0)), is_anothers);
   }

@@ -1059,8 +1059,8 @@ void Run::LookWhetherSettled() {
     const bool is_any_stopping =
         std::any_of(cluster.servers.begin(), cluster.servers.end(),
                     [](const auto& server) { return server->is_stopping(); });
-    // A stopping server may drop a worker that holds it up. A worker that waits to join exits when
-    // it hears that the job is stopped, and its life ends with its lease.
+    // Quiet means that no worker may lose its membership. But a stopping server may drop a worker
+    // that delays it. If the job is stopped, a worker that waits to join exits, and its lease ends.
     cluster.audit.SetQuiet(is_settled && !is_any_stopping && !level->watch.IsJobStopped());
     cluster.audit.SetMustSave(!cluster.config().checkpoint_dir.empty() &&
                               (is_settled || level->must_save));

@@ -248,7 +248,7 @@ void WorkAudit::TakeExtending() {
 }
 
 void WorkAudit::OnExtended(const messages::WorkerLife& life, const messages::Grant& more) {
-  // The servers have begun anew since the decision.
+  // Without a last grant, the servers have restarted since they decided to hand out more samples.
   if (!last_grants_.contains(life.incarnation)) return;
   told_.handed_out = std::max(told_.handed_out, more.first_position + more.num_samples);
   if (sizes_vary_) return OnHandedOut(life, more);

@@ -80,10 +80,10 @@ class WorkAudit {
   void OnExtending(const messages::WorkerLife& life, Round round, const messages::Grant& more);
   // The worker gets them.
   void OnExtended(const messages::WorkerLife& life, const messages::Grant& more);
-  // The incarnation asks for grants without samples, from its first one on.
+  // The incarnation asks for grants without samples, from its first request on.
   void OnAsksWithoutSamples(Incarnation incarnation) { without_samples_.insert(incarnation); }
-  // The coordinator does not expect a report of this round from the incarnation any more. Unlike in
-  // OnReported(), the report need not count.
+  // The coordinator expects no further report of this round from the incarnation, because it has
+  // accepted or ignored the report. OnReported() is only called for accepted reports.
   void OnReportTaken(Incarnation incarnation, Round round) {
     Round& taken = taken_.try_emplace(incarnation, round).first->second;
     taken = std::max(taken, round);

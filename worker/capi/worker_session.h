@@ -111,7 +111,8 @@ class WorkerSession {
   // last_state_. Returns the versions of the buckets.
   absl::StatusOr<std::vector<Version>> PullState(int state_vector, absl::Span<float> state)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Pulls what KeepState() has asked for, of the last weights of the job. Called on thread_.
+  // Pulls the vectors that KeepState() has asked for, as they belong to the job's last weights.
+  // Called on thread_.
   void KeepLastState() ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocks until the worker has registered. Errors: the error that the worker has ended with
   // before.

@@ -74,16 +74,19 @@ bool WindowEnd::IsDue(const messages::Grant& grant, int step) {
       rest.step == absl::InfiniteDuration()
           ? absl::StrCat("the time of a step is not known yet, and ", Rounded(rest.left),
                          " are left until this worker must leave")
-          : absl::StrCat("the other ", rest.steps, " steps take ", Rounded(rest.step),
-                         " each, sending takes ", Rounded(rest.handing_in), ", and ",
-                         Rounded(rest.left), " are left until this worker must leave");
+          : absl::StrCat(
+                rest.steps,
+                rest.steps == 1 ? " step is left, which takes " : " steps are left, each takes ",
+                Rounded(rest.step), ", sending takes ", Rounded(rest.handing_in), ", and ",
+                Rounded(rest.left), " are left until this worker must leave");
   if (!FitsIn(rest)) {
     TellCut(grant, step, times);
     return true;
   }
   if (std::exchange(told_round_, grant.round) != grant.round) {
-    logging::LogInfo("stopping: round {} continues after {} of its {} local steps: {}", grant.round,
-                     step, grant.local_steps, times);
+    logging::LogInfo(
+        "stopping: this worker finishes round {} first, with {} of {} local steps made: {}",
+        grant.round, step, grant.local_steps, times);
   }
   return false;
 }

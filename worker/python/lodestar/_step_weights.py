@@ -119,7 +119,7 @@ def checked_weight(weight: Any) -> int:
     """Returns the weight as a whole number.
 
     Raises:
-      LodestarError: INVALID_ARGUMENT if it is none, or is out of range.
+      LodestarError: INVALID_ARGUMENT if it is no whole number, or is out of range.
     """
     value = number("weight=", weight)
     if not 0 <= value <= _MOST or value != int(value):

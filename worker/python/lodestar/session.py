@@ -985,8 +985,8 @@ class Session:
 
     @call_of_one_thread
     def _bring_weights(self) -> None:
-        """Ends the step that optimizer.step() has made, and takes the weights that it leads to, as
-        if the program had made it. Does nothing where the program makes the steps."""
+        """Waits for the servers' step after optimizer.step(), and copies the new weights into the
+        model. Does nothing where the program makes the steps."""
         exchange = self._exchange
         if (exchange is None or not exchange.has_state_at_servers or self._has_left
                 or self._step is None or not self._is_made or self._is_handed_over):
@@ -1314,7 +1314,7 @@ class Session:
 
     @property
     def _has_ended(self) -> bool:
-        """Returns whether the worker knows that the job is over, which the loader may say later."""
+        """Returns whether the worker knows that the job is over. The loader may end only later."""
         return self._is_over or self._following == [None]
 
     def _leave_state(self) -> None:
