@@ -24,12 +24,12 @@ class AlarmBook {
  public:
   static constexpr int kMaxAlarms = 32;
 
-  // Adds an alarm. If there is an alarm with this subject, counts that alarm once more instead and
-  // gives it this text. An alarm without a subject is known by its text. Returns true if the alarm
-  // or its text is new. If there are kMaxAlarms already, the new alarm replaces another one: one
-  // that is over, or else one that is not a reminder, or else a reminder; of these, the one that
-  // was not raised for the longest time. End() ends the alarm with this `subject`. An empty subject
-  // means that the alarm does not end.
+  // Adds an alarm. If there is an alarm with this subject, or else one with this text, counts that
+  // alarm once more instead and gives it this text. Returns true if the alarm or its text is new.
+  // If there are kMaxAlarms already, the new alarm replaces another one: one that is over, or else
+  // one that is not a reminder, or else a reminder. Of these, it replaces the one that was not
+  // raised for the longest time. End() ends the alarm with this `subject`. An empty subject means
+  // that the alarm does not end.
   bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
              absl::string_view subject = "");
   // Marks the alarm of this subject as over, unless it was raised after the time `raised_by`.
