@@ -201,7 +201,7 @@ TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
   const ExchangeBounds bounds = {.loss_percent = 3.0};
   const ExchangeChoice slow = Choose("gpt2-124m", facts, bounds);
   ASSERT_FALSE(slow.is_met);
-  constexpr absl::string_view kLinks = "links that are ";
+  const std::string kLinks = "links that are ";
   const size_t at = slow.reason.find(kLinks);
   ASSERT_NE(at, std::string::npos) << slow.reason;
   const double times = std::stod(slow.reason.substr(at + kLinks.size()));
