@@ -193,7 +193,7 @@ class SchedulesTest(replay.ReplayTestCase):
       self.start_scheduled("b", "momentum", CONSTANT).outcome()
     self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
     self.assertIn(f"{RATE:g}", str(refused.exception))
-    self.assertIn("and the workers before it have 0:", str(refused.exception))
+    self.assertIn("and the workers before it have 0.", str(refused.exception))
     run = first.outcome()
     self.assert_ends(server)
     self.replay_gradients([run], "mlp", "momentum", set_rates=replayed(WARM_UP))
