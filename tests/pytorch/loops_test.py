@@ -155,12 +155,12 @@ class SeveralBatchesTest(LoopsTest):
         self.assertIsNone(ps._extended())
       self.assertEqual(len(caught), 0 if stops else 1)
 
-  def test_pass_that_ends_within_a_step_goes_on_with_it(self):
+  def test_pass_ends_after_the_step_that_reaches_into_the_next_one(self):
     runs = self.run_loops(loops.by_hand, "mlp", "adamw", 5, passes=2, num_programs=1,
                           is_due=lambda number: number % 5 == 4,
                           flags={"mode": "sync", "rounds": 8, **replay.ADAMW})
-    # A pass has 24 batches, and its last 4 go into the first step of the next pass.
-    self.assertEqual([len(step) for step in runs[0]["steps"]], [5] * 4 + [9] + [5] * 3 + [0])
+    # A pass has 24 batches, and its last step takes one of the next pass.
+    self.assertEqual([len(step) for step in runs[0]["steps"]], [5] * 8 + [0])
     self.replay_sums(runs, "adamw", 5, num_steps=8)
 
   def test_local_steps_are_made_where_the_program_makes_them(self):
