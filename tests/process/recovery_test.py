@@ -261,7 +261,8 @@ class RecoveryTest(unittest.TestCase):
       num_rounds = len(job.metrics())
       job.start_server(0)
       lost = self.waits_for_newer_journal(job, num_rounds)
-      self.assertGreaterEqual(lost, num_rounds)
+      # The round after the last one with a line may not have been opened at the other server.
+      self.assertGreaterEqual(lost, num_rounds - 1)
       self.kill_in_order(job)
       job.start_server(0, f"--accept_loss={lost + 1}")
       self.assertEqual(job.servers[0].wait(PATIENCE_SECONDS), 1, job.logs())
