@@ -93,8 +93,12 @@ class JointOptimizer:
 
 def take_together(model: Any, optimizer: Any) -> Tuple[Any, Any]:
     """Returns one model and one optimizer that stand for those that a program gives to attach(), of
-    which either may be a list. Optimizers may be what accelerate has prepared. Raises LodestarError INVALID_ARGUMENT if they are something else, or
-    if two optimizers have one parameter."""
+    which either may be a list. Optimizers may be what accelerate has prepared.
+
+    Raises:
+      LodestarError: INVALID_ARGUMENT if they are something else, or if two optimizers have one
+        parameter.
+    """
     import torch
 
     for kind, given in (("models", model), ("optimizers", optimizer)):

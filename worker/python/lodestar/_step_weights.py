@@ -46,15 +46,16 @@ class StepWeights:
         if not self._are_given and not self._is_uneven:
             self._is_uneven = any(_has_uneven_targets(tensor) for tensor in _tensors_in(batch))
 
-    def add(self, weight: int, is_late: bool = False, is_made: bool = False) -> None:
+    def add(self, weight: Any, is_late: bool = False, is_made: bool = False) -> None:
         """Adds the weight of a batch to that of the step at hand. `is_late` says that the step was
         handed over, and `is_made` that optimizer.step() was called for it.
 
         Raises:
-          LodestarError: INVALID_ARGUMENT for a weight out of range; FAILED_PRECONDITION if gradients
-            of the step may have been sent.
+          LodestarError: INVALID_ARGUMENT as checked_weight(); FAILED_PRECONDITION if gradients of the
+            step may have been sent.
         """
-        total = (self._of_step or 0) + checked_weight(weight)
+        weight = checked_weight(weight)
+        total = (self._of_step or 0) + weight
         self._warn_of_no_effect()
         if not is_late:
             try:

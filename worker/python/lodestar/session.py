@@ -24,7 +24,7 @@ from lodestar._library import LodestarError
 from lodestar._one_thread import OneThread, call_of_one_thread, items_of_one_thread
 from lodestar._optimizer_settings import Settings, settings_of
 from lodestar._own_data import OwnData
-from lodestar._step_weights import StepWeights, checked_weight
+from lodestar._step_weights import StepWeights
 from lodestar.worker_api import Evaluation, Place, Step, Worker
 
 if TYPE_CHECKING:  # they need PyTorch, and Worker does not
@@ -316,8 +316,8 @@ class Session:
         All batches are whole, whatever drop_last is. One loop is one pass: it ends before the first
         round that begins with a sample of the next pass, or with the job. All workers end it with
         the same round, except in async and with local steps, where a worker ends it before its own
-        first step that begins so. `epoch` says which pass comes: `for epoch in range(ps.epoch, epochs)`. What is returned has len(), at the
-        present number of workers, and `dataset`.
+        first step that begins so. `epoch` says which pass comes: `for epoch in range(ps.epoch,
+        epochs)`. What is returned has len(), at the present number of workers, and `dataset`.
 
         A batch that optimizer.step() is not called for stays with those of the next step, whose round
         gets it in addition. In local_sgd the program makes as many steps with a batch as it likes.
@@ -1097,8 +1097,7 @@ class Session:
                                 "log() was called without an open batch. Call it between a batch "
                                 "and its optimizer.step()")
         if weight is not None:
-            self._weights.add(checked_weight(weight), is_late=self._is_handed_over,
-                              is_made=self._is_made)
+            self._weights.add(weight, is_late=self._is_handed_over, is_made=self._is_made)
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
